@@ -545,7 +545,7 @@ def test_scans_with_rois_in_rows_are_refused_without_an_atlas(ridge):
         ({"sites": None}, r"needs the site of every scan: .* cross_validate params=\{'sites': sites\}"),
         (
             {"sites": ["A"] * 60},
-            "1 of the 1 sites hold both classes, but 2 are needed for validation and at least 2 as source",
+            "1 of the 1 sites have both classes, but 2 are needed for validation and at least 2 as source",
         ),
         ({"sites": np.array(["A", "B", "C"])[np.arange(60) // 20]}, "3 of the 3 sites"),
         ({"sites": SITES[:-1]}, "inconsistent numbers of samples"),
@@ -570,7 +570,7 @@ def test_few_sites_are_enough_without_validation_sites(method, n_sites):
 
 
 def test_what_few_sites_do_not_allow_names_a_way_out():
-    with pytest.raises(BrioError, match="choose_by=source-sites does without"):
+    with pytest.raises(BrioError, match="choose_by=source-sites needs none"):
         BrioClassifier("ridge", settings={"choose_by": "validation"}, device="cpu").fit(X, Y, sites=["A"] * 60)
     model = BrioClassifier("ridge", device="cpu").fit(X, Y, sites=["A"] * 60)
     refuse("at least 2 sites with both classes", model.to_model)

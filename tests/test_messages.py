@@ -70,7 +70,7 @@ PROVOKED = {
     "no measure": (lambda p: read(p, "fc", measure="covariance"), "measure='covariance': unknown measure"),
     "sessions of connectomes": (lambda p: read(p, "fc", sessions="join"), "sessions='join': connectomes"),
     "no denoise": (lambda p: read(p, "fmriprep", atlas="aal"), "needs denoise="),
-    "few sites": (lambda p: brio.run(p / "few", "ridge", device="cpu"), "by k-fold, protocol='kfold'$"),
+    "few sites": (lambda p: brio.run(p / "few", "ridge", device="cpu"), "of the same sites with protocol='kfold'$"),
     "folds": (
         lambda p: brio.run(p / "cohort", "ridge", protocol="kfold", settings={"protocol.n_folds": 50}, device="cpu"),
         "settings={'protocol.n_folds': 5}",

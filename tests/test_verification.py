@@ -85,7 +85,7 @@ def test_nothing_differs_in_a_job_as_it_was_written(cohort, options, tmp_path):
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     found = verify_folder(tmp_path / "job", tmp_path / "cohort", again=2)
     assert found.differences == {}
-    assert sum(n for kind, n in found.counts.items() if "trained again" in kind) > 3
+    assert sum(n for kind, n in found.counts.items() if "retrained" in kind) > 3
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
@@ -179,7 +179,7 @@ def test_files_that_were_changed_or_removed_without_their_hash_are_found(copy):
     assert f"{folder}, groups.csv: stored " in said.out
     for path in folder.glob("runs/*/SHA256SUMS"):
         path.write_text("0" * 64 + path.read_text()[64:])
-    assert "everything from here on" in command("verify", folder).out
+    assert "everything that follows" in command("verify", folder).out
 
 
 def test_runs_that_are_left_out_or_of_no_fold_end_in_no_trace(copy, tmp_path):
@@ -199,11 +199,11 @@ def test_what_is_not_there_is_said_not_to_be_checked(copy):
     folder = copy()
     shutil.rmtree(folder / "runs")
     said = command("verify", rehash(folder)).succeed()
-    assert "predictions, against the records of runs" in said.out
-    assert "report.html, which is not there" in said.out
-    assert "whether somebody made all of the folder up" in said.out
+    assert "predictions against the records of runs" in said.out
+    assert "report.html, which is missing" in said.out
+    assert "whether the whole folder was fabricated" in said.out
     (folder / "predictions.csv").unlink()
-    assert "from which all else follows" in command("verify", rehash(folder)).refuse_in_a_line()
+    assert "from which everything else is recomputed" in command("verify", rehash(folder)).refuse_in_a_line()
     assert "also give their cohort with --cohort" in command("verify", folder, "--again", 1).refuse_in_a_line()
 
 

@@ -330,13 +330,15 @@ def mark_mismatches(rows: pd.DataFrame, reference: str) -> pd.DataFrame:
     """
     of_reference = rows[rows["arm"] == reference]
     if of_reference.duplicated(["fold", "seed"]).any():
-        raise BrioError(f"'{reference}' has more than one run in a fold and seed; it cannot be the reference")
+        raise BrioError(
+            f"'{reference}' cannot be the reference, because it has several runs with the same fold and seed"
+        )
     reference_auc = of_reference.set_index(["fold", "seed"])["validation_auc"]
     fold_and_seed = pd.MultiIndex.from_frame(rows[["fold", "seed"]])
     missing = ~fold_and_seed.isin(reference_auc.index)
     if missing.any():
         fold, seed = fold_and_seed[missing][0]
-        raise BrioError(f"fold {fold}, seed {seed}: the reference '{reference}' has no run there; run it as well")
+        raise BrioError(f"fold {fold}, seed {seed}: the reference '{reference}' has no run; run it as well")
     mismatch = (rows["D_site"] < rows["D_site"].median()) & (rows["D_re_pred"] > rows["D_re_pred"].median())
     slack = 1e-12  # an AUC exactly at the tolerance is preserved, however it was rounded
     least = reference_auc.loc[fold_and_seed].to_numpy() - DELTA_AUC - slack
@@ -544,7 +546,9 @@ def estimate_window_connectomes(connectomes: Connectomes, share: float, placemen
     if share == 1:
         return connectomes
     if isinstance(connectomes, HarmonisedConnectomes):
-        raise BrioError("window connectomes cannot be estimated from harmonised ones; use runs without harmonisation")
+        raise BrioError(
+            "window connectomes cannot be estimated from harmonised connectomes; use runs without harmonisation"
+        )
     cohort = connectomes.cohort
     starts, lengths = cohort.starts.copy(), cohort.n_frames.copy()
     for i, n in enumerate(connectomes.n_frames):
@@ -554,8 +558,8 @@ def estimate_window_connectomes(connectomes: Connectomes, share: float, placemen
         stop = first + length
         if stop - first < LEAST_FRAMES:
             raise BrioError(
-                f"participant {cohort.ids[i]}: a share of {share:g} of its {n} frames is {stop - first}, fewer than "
-                f"the {LEAST_FRAMES} that a connectome needs; use a larger share or exclude the scan"
+                f"participant {cohort.ids[i]}: a share of {share:g} of its {n} frames is {stop - first}; a connectome "
+                f"needs at least {LEAST_FRAMES}; use a larger share or exclude the scan"
             )
         if n < cohort.n_frames[i]:  # from positions among the valid frames to positions in the scan
             scan = cohort.scan(i)
@@ -597,7 +601,7 @@ def collect_repeated_margins(frozen: FrozenRuns) -> RepeatedMargins:
         parts.setdefault(fitted.run.seed, []).append((scans, full, reestimated))
     if not parts:
         names = ", ".join(dict.fromkeys(fitted.run.fold.name for fitted in frozen.fitted))
-        raise BrioError(f"fold {names}: nobody has several scans among the test scans; choose other folds")
+        raise BrioError(f"fold {names}: no participant has several test scans; choose other folds")
     by_seed = [[np.concatenate(field) for field in zip(*folds, strict=True)] for folds in parts.values()]
     sorted_by_scan = [[field[np.argsort(scans)] for field in (scans, *fields)] for scans, *fields in by_seed]
     scans, full, reestimated = (np.stack(field, axis=1) for field in zip(*sorted_by_scan, strict=True))

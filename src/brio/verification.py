@@ -43,11 +43,11 @@ TOLERANCE = 1e-9  # relative difference up to which stored numbers are the same;
 RETRAINED, RETRAINED_NETWORK = 1e-6, 1e-3  # the same of margins of a run that is trained again, in their SD
 MOST_SHOWN = 50  # differences of one kind that are named; further ones are counted
 NOT_CHECKED = """\
-what only training knows, such as epochs, validation AUC, block length, seconds, device and source sites: results.csv \
-is compared with the records of runs, which may have been changed alike
+values known only from training, such as epochs, validation AUC, block length, seconds, device and source sites: \
+results.csv is compared with the records of runs, but both may have been changed in the same way
 weights, audit.json, facts.json, groups.csv, exclusions.tsv, the search of 'brio tune', tables and figures of studies, \
-results that a study reuses: only their hashes; sites.png: not at all
-whether somebody made all of the folder up, so that every number fits"""
+results that a study reuses: only hashes are checked; sites.png is not checked at all
+whether the whole folder was fabricated so that all numbers agree"""
 
 _EXTERNAL = re.compile(r'<section id="external"|^## External validation', re.MULTILINE)
 """By which a page and a card that show external validation are recognised."""
@@ -125,7 +125,7 @@ def _read_records(found: Verification, folder: Path, plan: Plan) -> dict[str, Ru
     """Read the records of a job by their keys, which are checked, in the order of its tables; none if left out."""
     store, keys, records = RunStore(folder / files.RUNS), {}, {}
     if not store.folder.is_dir():
-        found.not_checked.append(f"predictions, against the records of runs: there is no {store.folder}")
+        found.not_checked.append(f"predictions against the records of runs, because {store.folder} is missing")
     for key in sorted(path.name for path in store.folder.glob("*/")):
         record = store.read_record(key)
         row, method = record.row, plan.methods.get(record.row.method)
@@ -159,7 +159,9 @@ def _verify_job(found: Verification, folder: Path) -> tuple[StoredJob, dict[str,
     """Compare the files of a job with what follows from its predictions; returns the job as recomputed."""
     plan, predictions = Plan.read(folder), read_predictions(folder)
     if predictions is None:
-        raise BrioError(f"{folder}: has no {files.PREDICTIONS}, from which all else follows; ask for a finished job")
+        raise BrioError(
+            f"{folder}: has no {files.PREDICTIONS}, from which everything else is recomputed; ask for a finished job"
+        )
     records = _read_records(found, folder, plan)
     if records:
         rows = [record.row for record in records.values()]
@@ -196,11 +198,11 @@ def _verify_pages(
     for path, text in format_report(replace(evidence, validations=validations), folder / PAGE).items():
         writer = read_writer(path)
         if writer and not validations and _EXTERNAL.search(path.read_text("utf-8", errors="replace")):
-            found.not_checked.append(f"{path.name}, which shows external validation: give its --predictions")
+            found.not_checked.append(f"{path.name}, which shows external validation (give its --predictions)")
         elif writer == __version__:
             found.compare_file(path, text)
         else:
-            why = f"was written by brio {writer}, and this is {__version__}" if writer else "is not there"
+            why = f"was written by brio {writer}, not {__version__}" if writer else "is missing"
             found.not_checked.append(f"{path.name}, which {why}")
 
 
@@ -220,7 +222,7 @@ def _verify_cohort(
     here = {"before exclusions": whole.fingerprint, "after": used.fingerprint}
     found.compare("fingerprints of the cohort (plan.json)", job.folder / files.PLAN, stored, here)
     if stored != here:
-        found.not_checked.append(f"labels, sites and runs of {job.folder}, since {cohort.name} is another cohort")
+        found.not_checked.append(f"labels, sites and runs of {job.folder}, because {cohort.name} is another cohort")
         return used, {}
     settings, planned = ProtocolSettings(**plan.protocol_settings), {}
     folds = {(f.name, seed): f for seed in plan.seeds for f in make_folds(used, plan.protocol, seed, settings)}
@@ -276,7 +278,7 @@ def _train_again(
             stored, made = (dict(zip(one.participant_id, one.margin or (), strict=False)) for one in both)
             absolute = (RETRAINED_NETWORK if is_network else RETRAINED) * float(np.std(both[0].margin or 0.0))
             place = f"{job.store.folder / key}, {method.name}"
-            found.compare("margins of runs trained again", place, stored, made, relative=0.0, absolute=absolute)
+            found.compare("margins of retrained runs", place, stored, made, relative=0.0, absolute=absolute)
 
 
 def verify_folder(
@@ -295,10 +297,12 @@ def verify_folder(
     places = [folder] if (folder / files.PLAN).is_file() else [p.parent for p in folder.rglob(files.PREDICTIONS)]
     # those without both files are of 'brio predict'
     if not (places := [p for p in places if (p / files.PLAN).is_file() or (p / files.RESULTS).is_file()]):
-        raise BrioError(f"{folder}: holds no job to verify; give the --out of 'brio run', 'brio tune' or 'brio study'")
+        raise BrioError(
+            f"{folder}: contains no job to verify; give the --out of 'brio run', 'brio tune' or 'brio study'"
+        )
     found, jobs = Verification(), {}
     for path in sorted(folder.rglob(SUMS)):
-        sums = read_sums(path.parent, "ask for a whole copy of the folder")
+        sums = read_sums(path.parent, "ask for a complete copy of the folder")
         listed = sums.listed if sums else {}
         now = {file.name: hash_file(file) for file in map(path.with_name, listed) if file.is_file()}
         found.compare(f"hashes of files ({SUMS})", path.parent, listed, now)
@@ -309,10 +313,10 @@ def verify_folder(
     except BrioError as error:
         if not found.differences:
             raise
-        found.not_checked.append(f"everything from here on: {error}")
+        found.not_checked.append(f"everything that follows, because of an error: {error}")
         return found
     if cohort is None:
-        found.not_checked.append("that predictions, labels and sites are those of the scans (--cohort, --again)")
+        found.not_checked.append("whether predictions, labels and sites are those of the scans (--cohort, --again)")
         return found
     loaded = Cohort.load(cohort)
     loaded.verify()
@@ -323,5 +327,5 @@ def verify_folder(
         if drawn & planned.keys():
             _train_again(found, job, used, planned, drawn, device)
     rest = f"{len(keys) - len(drawn)} of {len(keys)}"
-    found.not_checked.append(f"predictions of runs that were not drawn to be trained again, {rest} (--again)")
+    found.not_checked.append(f"predictions of runs that were not drawn for retraining, {rest} (--again)")
     return found

@@ -19,7 +19,7 @@ MISTAKES = [
     (f"{RUN} --method rigde", "method 'rigde' is unknown; did you mean 'ridge'?"),
     (f"{RUN} --method ridge --set penaltys=3", "setting 'penaltys' is unknown to ridge; did you mean 'penalties'?"),
     (f"{RUN} --method ridge --set audit.min_frame=3", "did you mean 'audit.min_frames'?"),
-    (f"{RUN} --method ridge --set audits.min_frames=3", "settings with a dot begin with 'protocol.' or 'audit.'"),
+    (f"{RUN} --method ridge --set audits.min_frames=3", "settings with a dot must begin with 'protocol.' or 'audit.'"),
     (f"{RUN} --method ridge --set penalties:3", "--set penalties:3: write it as key=value"),
     (f"{RUN} --method ridge --set penalties=many", "setting 'penalties'=many: must be a whole number from 1 to 1,000"),
     (f"{RUN} --method ridge --set penalties=0", "setting 'penalties'=0: must be a whole number from 1 to 1,000"),

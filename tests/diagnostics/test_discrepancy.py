@@ -78,7 +78,7 @@ def test_batches_of_any_size_give_the_same(monkeypatch):
 def test_a_lone_site_or_class_is_a_user_facing_error():
     x, site, label = scans(3)
     refuse("two source sites", site_discrepancy, x[site == "site1"], site[site == "site1"], label[site == "site1"])
-    refuse("site2 holds one class only", site_discrepancy, x, site, np.where(site == "site2", 1, label))
+    refuse("site2 has one class only", site_discrepancy, x, site, np.where(site == "site2", 1, label))
 
 
 def margins(seed, K=4):

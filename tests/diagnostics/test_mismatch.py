@@ -101,4 +101,4 @@ def test_a_reference_that_is_missing_or_double_is_named():
     rows = table(6)
     with pytest.raises(BrioError, match=r"fold site1, seed 1.*'backbone'"):
         mark_mismatches(rows[(rows["arm"] != "backbone") | (rows["fold"] != "site1") | (rows["seed"] != 1)], "backbone")
-    refuse("more than one run", mark_mismatches, pd.concat([rows, rows[rows["arm"] == "backbone"]]), "backbone")
+    refuse("several runs", mark_mismatches, pd.concat([rows, rows[rows["arm"] == "backbone"]]), "backbone")

@@ -88,7 +88,7 @@ def test_fitted_runs_answer_for_windows(name, graphs, cohort, runs):
 def test_what_cannot_be_cut_is_told(graphs, runs):
     refuse("share", estimate_window_connectomes, graphs, 0.0, "first")
     refuse("placement", estimate_window_connectomes, graphs, 0.5, "centre")
-    refuse(r"participant sim0001.*fewer than the 4", estimate_window_connectomes, graphs, 0.03, "first")
+    refuse(r"participant sim0001.*needs at least 4", estimate_window_connectomes, graphs, 0.03, "first")
     with pytest.raises(BrioError, match="harmonised"):
         estimate_window_connectomes(
             harmonise_connectomes(graphs, runs[0].fold.source, HarmonisationRule(kind="combat")), 0.5, "first"

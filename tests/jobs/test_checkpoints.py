@@ -139,7 +139,7 @@ def test_a_checkpoint_that_cannot_be_trusted_is_named_and_not_used(
     run(folder, copy, lines.append)
     (line,) = [line for line in lines if "checkpoints" in line]
     assert problem in line
-    assert line.endswith("it is not used: the stack is trained from its first epoch")
+    assert line.endswith("it is not used, and the stack is trained from its first epoch")
     assert epochs == [1, 2, 3, 4] * 2
     assert read_without_seconds(copy) == read_without_seconds(finished)
 

@@ -52,7 +52,7 @@ def test_a_failed_stack_is_named_and_the_rest_goes_on(brio, folder, whole, tmp_p
     with monkeypatch.context() as patch:
         trained = watch_fits(patch, fails_at="site01")
         said = brio("run", folder, "--out", out, *RIDGE, *DASK).refuse()
-    assert "1 of 3 stacks failed, all others are finished" in said.err
+    assert "1 of 3 stacks failed; all others are finished" in said.err
     assert "folds site01 to site02" in said.err
     assert "this stack does not like its worker" in said.err
     assert sorted(trained) == ["site01", "site03", "site05"]
@@ -186,7 +186,9 @@ def test_one_stack_for_each_free_worker_and_none_of_another_client(train, work, 
 
 
 def test_more_workers_than_stacks_are_worth_a_word(train):
-    assert train(FakeClient("abcd")) == ["3 stacks for more workers; --runs-per-stack makes more, in another --out"]
+    assert train(FakeClient("abcd")) == [
+        "3 stacks for more workers; to get more, set --runs-per-stack, in another --out"
+    ]
 
 
 def test_a_worker_with_another_version_gets_nothing_more(train):
@@ -194,14 +196,14 @@ def test_a_worker_with_another_version_gets_nothing_more(train):
         train(FakeClient("a", lambda number, packed: ("a", "not installed", "")))
     client = FakeClient("ab", lambda number, packed: ("a", "9.9", "") if len(client.given) == 1 else None)
     said = train(client)
-    assert [f"the worker at a has brio 9.9, this job brio {__version__}" in line for line in said] == [True]
+    assert [f"the worker at a has brio 9.9, but this job uses brio {__version__}" in line for line in said] == [True]
     assert {workers and tuple(workers) for _, workers in client.given[2:]} == {("b",)}
 
 
 def test_a_worker_that_cannot_write_gets_nothing_more_and_its_stack_goes_elsewhere(train):
     full = "a", __version__, "the disk is full"
     client = FakeClient("ab", lambda number, packed: full if len(client.given) == 1 else None)
-    assert "the worker at a gets no more stacks: the disk is full" in train(client)
+    assert "the worker at a receives no more stacks: the disk is full" in train(client)
     assert (1, ["b"]) in client.given
 
 
@@ -210,7 +212,7 @@ def test_a_stack_that_two_workers_cannot_train_has_failed(train, work):
         return (("a", "b")[len(client.given) > 3], __version__, "no such atlas") if number == 1 else None
 
     client = FakeClient("abc", answer)
-    refuse(r"1 of 3 stacks failed, all others are finished: .*: no such atlas\. Correct", train, client)
+    refuse(r"1 of 3 stacks failed; all others are finished: .*: no such atlas\. Correct", train, client)
     assert [number for number, _ in client.given] == [1, 2, 3, 1]
 
 
@@ -281,11 +283,11 @@ def test_a_finished_stack_is_not_trained_again_and_leaves_no_checkpoint(work, mo
 def test_a_worker_refuses_what_is_not_as_in_the_job(work, monkeypatch):
     job, plan, store = work
     other = dataclasses.replace(plan, document=dataclasses.replace(plan.document, fingerprint="0" * 8))
-    assert "is another cohort on this worker" in train_packed(pack_stack(job, other, 1, store))
+    assert "differs on this worker from the cohort" in train_packed(pack_stack(job, other, 1, store))
     refuse("workers read the cohort from its folder", pack_stack, job.with_spec(cohort=job.cohort), plan, 1, store)
     packed = pack_stack(job, plan, 1, store)
     monkeypatch.setattr("brio.device.ComputeDevice.describe", lambda device: "cuda (another)")
-    assert "trains on cpu, the worker has cuda (another)" in train_packed(packed)
+    assert "trains on cpu, but the worker has cuda (another)" in train_packed(packed)
 
 
 def test_a_missing_package_is_named(monkeypatch):
@@ -302,11 +304,11 @@ NEEDED = 'cores = 4\nmemory = "16GB"\nwalltime = "4:00:00"\n'
     ("text", "problem"),
     [
         (NEEDED, "workers is missing; --slurm takes a TOML file with"),
-        ('workers = "2"\n', "workers is '2', a whole number from 1 to 10,000 is expected"),
-        ("workers = 2\ncores = true\n", "cores is true, a whole number"),
+        ('workers = "2"\n', "workers is '2', expected a whole number from 1 to 10,000"),
+        ("workers = 2\ncores = true\n", "cores is true, expected a whole number"),
         ("wokers = 2\n", "did you mean 'workers'"),
-        (f"workers = 2\n{NEEDED}directives = [1]\n", r"directives\[0\] is 1, text"),
-        (f"workers = 2\n{NEEDED}gpus = 2\n", "gpus is 2, 0 or 1 is expected"),
+        (f"workers = 2\n{NEEDED}directives = [1]\n", r"directives\[0\] is 1, expected text"),
+        (f"workers = 2\n{NEEDED}gpus = 2\n", "gpus is 2, expected 0 or 1"),
     ],
 )
 def test_a_wrong_file_for_slurm(text, problem, tmp_path):
@@ -343,7 +345,7 @@ SMALL = SlurmOptions(workers=1, cores=1, memory="1GB", walltime="01:00:00")
 
 @pytest.mark.parametrize(
     ("memory", "message"),
-    [("1GB", "sbatch: command not found"), ("lots", "the cluster cannot be started: .*lots")],
+    [("1GB", "sbatch: command not found"), ("lots", "the cluster could not be started: .*lots")],
 )
 def test_a_cluster_of_slurm_that_cannot_be_started(memory, message, tmp_path, monkeypatch):
     pytest.importorskip("dask_jobqueue")

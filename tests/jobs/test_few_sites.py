@@ -54,7 +54,7 @@ def test_leaving_one_site_out_of_few(here, n_sites, folds, brio):
     few(n_sites).save(here / "cohort")
     words = [*SMALL_OPTIONS, "--keep-all", *(word for name in folds for word in ("--fold", name)), "--out", "job"]
     said = brio("run", "cohort", *words).succeed()
-    assert f"{n_sites} sites hold both classes, too few for validation sites" in said.out
+    assert f"{n_sites} sites have both classes, too few for validation sites" in said.out
     assert "ridge: choose_by=source-sites" in said.out
     assert "gcn, brio: number of epochs by inner folds" in said.out
     rows = read_rows(here / "job")
@@ -136,23 +136,37 @@ REFUSED = [
     # sites, one-class sites, participants of each class, command, words, what the answer says
     (2, 0, 3, "run", RIDGE, ["at least 3 sites", "there are 2 (site01, site02)", "--method ridge --keep-all"]),
     (1, 0, 3, "run", RIDGE, ["at least 3 sites", "there is 1 (site01)", "brio run cohort", "--out cohort-kfold"]),
-    (0, 2, 3, "run", RIDGE, ["at least 3 sites", "there is none", "add participants"]),
+    (0, 2, 3, "run", RIDGE, ["at least 3 sites", "there are none", "add participants"]),
     (2, 1, 3, "run", [*RIDGE, "--set", "penalties=3"], ["there are 2", "--set penalties=3", "--protocol kfold"]),
     (2, 0, 3, "tune", RIDGE, ["at least 3 sites", "kfold"]),
     (3, 0, 3, "run", [*RIDGE, "--set", "protocol.validation_sites=2"], ["2 other sites", "lower", "to 0", "leave out"]),
     (3, 0, 3, "run", [*RIDGE, "--set", "protocol.validation_sites=1"], ["2 other sites", "leave out protocol"]),
     (4, 0, 3, "run", [*RIDGE, "--set", "protocol.validation_sites=2"], ["3 other sites", "validation_sites to 1"]),
     (3, 0, 3, "run", [*RIDGE, "--set", "protocol.validation_sites=0"], ["add --set choose_by=source-sites", "kfold"]),
-    (4, 0, 3, "run", [*RIDGE, "--set", "choose_by=validation"], ["(5 are needed)", "validation_sites to 1,"]),
-    (3, 0, 3, "run", [*RIDGE, "--set", "choose_by=validation"], ["(5 are needed)", "add --set choose_by=source-sites"]),
-    (3, 0, 3, "run", CORE, ["3 sites with both classes are too few", "(5 are needed)", "choose another method"]),
+    (4, 0, 3, "run", [*RIDGE, "--set", "choose_by=validation"], ["need at least 5 sites", "validation_sites to 1,"]),
+    (
+        3,
+        0,
+        3,
+        "run",
+        [*RIDGE, "--set", "choose_by=validation"],
+        ["at least 5 sites", "add --set choose_by=source-sites"],
+    ),
+    (3, 0, 3, "run", CORE, ["with both classes (here 3)", "need at least 5 sites", "choose another method"]),
     (3, 0, 2, "run", ["--method", "gcn"], ["at least 5 participants of each class", "one class has 4"]),
     (1, 0, 2, "run", [*RIDGE, "--protocol", "kfold"], ["4 scans are too few", "--set protocol.n_folds=5"]),
     (1, 0, 4, "run", ["--method", "log-ridge", "--protocol", "kfold", "--set", "protocol.n_folds=4"], ["at least 5"]),
     (1, 0, 6, "fit", RIDGE, ["at least 2 sites", "--protocol kfold"]),
     (2, 0, 3, "fit", [*RIDGE, "--evaluate"], ["at least 3 sites", "there are 2", "leave out --evaluate"]),
-    (2, 0, 3, "study", ["ablation"], ["at least 3 sites", "add --protocol kfold"]),
-    (2, 0, 3, "study", ["retention", "--protocol", "kfold"], ["about sites that are left out", "ablation"]),
+    (2, 0, 3, "study", ["ablation"], ["at least 3 sites", "use --protocol kfold"]),
+    (
+        2,
+        0,
+        3,
+        "study",
+        ["retention", "--protocol", "kfold"],
+        ["leaves sites out and does not support k-fold", "ablation"],
+    ),
 ]
 
 
@@ -172,7 +186,7 @@ def test_what_few_sites_do_not_allow(here, n_sites, one_class, per_class, name, 
 def test_the_proposed_command_works(here, brio):
     few(2, per_class=7).save(here / "cohort")
     said = brio("run", "cohort", "--method", "ridge", "--set", "penalties=2", "--keep-all", "--out", "new")
-    proposed = shlex.split(said.err.split("by k-fold, --protocol kfold: ")[1])
+    proposed = shlex.split(said.err.split("with --protocol kfold: ")[1])
     assert proposed[:2] == ["brio", "run"]
     brio(*proposed[1:], "--device", "cpu", "--quiet").succeed()
     assert len(read_rows(here / "cohort-kfold")) == 10
@@ -186,7 +200,7 @@ def test_all_methods_leave_out_what_needs_validation_sites(here):
 @pytest.mark.parametrize("evaluate", [[], pytest.param(["--evaluate"], marks=pytest.mark.soak)])
 def test_a_model_of_three_sites_is_fitted(here, evaluate, brio):
     few(3).save(here / "cohort")
-    assert "3 sites hold both classes: leave one site out, without validation" in brio("audit", "cohort").out
+    assert "3 sites have both classes: leave one site out, without validation" in brio("audit", "cohort").out
     words = ["--method", "mlp", "--set", "epochs=2", "--set", "width=4", "--device", "cpu", "--quiet", "--keep-all"]
     said = brio("fit", "cohort", *words, *evaluate, "--out", "model").succeed()
     assert "chosen by inner folds" in said.out

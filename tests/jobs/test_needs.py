@@ -107,7 +107,7 @@ def test_a_full_disk_is_noticed_in_advance(cohort, monkeypatch, tmp_path):
 
 def test_a_job_has_a_largest_number_of_runs(cohort, monkeypatch, tmp_path):
     monkeypatch.setattr("brio.jobs.plan.MOST_RUNS", 10)
-    too_many = r"would have 15 runs \(1 methods, 5 folds, 3 seeds\); choose fewer, at most 10"
+    too_many = r"would have 15 runs \(1 method, 5 folds, 3 seeds\), but at most 10"
     refuse(too_many, brio.run, cohort, ["ridge"], seeds=3, out=tmp_path / "new", device="cpu")
     refuse("would have 20 runs", brio.tune, cohort, ["gcn"], budget=4, out=tmp_path / "new", device="cpu")
     assert list(tmp_path.iterdir()) == []

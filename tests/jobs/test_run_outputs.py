@@ -143,7 +143,7 @@ def test_summary_of_the_seeds_together(job):
 def test_exclusions_are_written_and_said(job):
     reason = "the same scan as sim0003, which is kept"
     assert (job.folder / "exclusions.tsv").read_text() == f"participant_id\treasons\ntwin\t{reason}\n"
-    assert f"{len(job.cohort) - 1} of {len(job.cohort)} scans are used, excluded by the audit:" in job.said.out
+    assert f"{len(job.cohort) - 1} of {len(job.cohort)} scans are used; the audit excludes:" in job.said.out
     assert f"  twin: {reason}" in job.said.out
     assert job.plan["excluded"] == {"twin": [{"code": "duplicate", "copies": ["sim0003"], "stays": True}]}
     assert job.plan["fingerprint_before_exclusions"] == job.cohort.fingerprint

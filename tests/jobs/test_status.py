@@ -63,7 +63,10 @@ def add_worker(
 @pytest.mark.parametrize(
     ("workers", "expected"),
     [
-        ([], ["2 of 5 runs are finished (40%)", "1 done, 0 running, 2 waiting, 0 failed", "once a worker is there"]),
+        (
+            [],
+            ["2 of 5 runs are finished (40%)", "1 done, 0 running, 2 waiting, 0 failed", "once a worker is available"],
+        ),
         (
             [(1, "node7", 41), (3, HERE, os.getpid()), (2, "node8", 42)],  # the last has not removed its file yet
             [
@@ -98,7 +101,7 @@ def test_time_left_from_finished_stacks(brio, copy):
 def test_time_left_of_a_stack_that_is_slower_than_those_before(brio, copy):
     """Half an hour is left of a stack of which a quarter took ten minutes, however quick finished stacks were."""
     shutil.rmtree(copy / "runs")
-    assert "time left: not known before a stack is finished" in brio("status", copy).out
+    assert "time left: unknown until a stack is finished" in brio("status", copy).out
     for stack in (1, 2, 3):
         add_worker(copy, stack, "node7", 40 + stack)
     assert "time left: about 30 min with 3 workers" in brio("status", copy).out
@@ -177,7 +180,7 @@ def test_a_finished_job_in_one_line_unless_it_lacks_its_tables(brio, folder, cop
 
 def test_a_search_and_a_study_have_several_jobs(brio, begun, tmp_path):
     assert "this folder does not exist" in brio("status", tmp_path / "missing").err
-    assert "has no plan of a job" in brio("status", tmp_path).err
+    assert "contains no plan of a job" in brio("status", tmp_path).err
     for place in ("tuned/search", "study/arms/loso/ridge", "study/arms/loso/svm"):
         shutil.copytree(begun, tmp_path / place)
     assert f"{tmp_path / 'tuned' / 'search'}: 2 of 5" in brio("status", tmp_path / "tuned").out
@@ -249,7 +252,7 @@ def test_a_job_is_planned_and_a_shard_without_a_stack_says_so(brio, folder, tmp_
     assert "nothing was trained" in said.out
     assert f"{N_STACKS} waiting" in brio("status", out).out
     said = brio("run", folder, "--out", out, *RIDGE, "--shard", "7/8").succeed()
-    assert f"shard 7 of 8: there is no stack for it; {N_STACKS} stacks in total\n" in said.out
+    assert f"shard 7 of 8 has nothing to train: the job has {N_STACKS} stacks\n" in said.out
 
 
 def test_the_first_process_decides_the_stacks(brio, folder, tmp_path):

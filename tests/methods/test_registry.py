@@ -179,7 +179,10 @@ def short_job(tmp_path_factory):
 @pytest.mark.parametrize(
     ("loss", "problem"),
     [
-        ("return out.logit", r"wrong.py, method '.*': RuntimeError: .*its loss is not one number"),
+        (
+            "return out.logit",
+            r"wrong.py, method '.*': RuntimeError: .*its loss has the shape .*, but must be one number",
+        ),
         ("1 / 0", r"wrong.py, line \d+, method '.*': ZeroDivisionError: division by zero"),
     ],
 )

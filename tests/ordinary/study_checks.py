@@ -54,7 +54,7 @@ def check_agreement(out: Path, table: pd.DataFrame, text: str, people: People) -
         for _, own in table.groupby(["fold", "seed"])
         for a, b in itertools.combinations(own.to_dict("records"), 2)
     ]
-    assert f"in the same fold and seed): {100 * np.mean(pairs):.0f}% (" in text
+    assert f"has the larger variation): {100 * np.mean(pairs):.0f}% (" in text
     means = table.groupby("arm")[["D_site", "D_re_pred"]].mean().rename(index={"brio": "BRIO"}).idxmin()
     assert f"D_site is lowest for {means['D_site']}. Predictive variation is lowest for {means['D_re_pred']}." in text
     check_known_auc(out, table)
@@ -91,7 +91,7 @@ def check_mismatch(out: Path, table: pd.DataFrame, text: str, people: People) ->
     assert (table["auc_preserved_mismatch"] == (low & high & (table["validation_auc"] >= least - 1e-9))).all()
     rates = 100 * table.groupby("arm")["mismatch"].mean()
     others = rates.drop("brio")
-    assert f"Mismatches are {rates['brio']:.0f}% of the runs of BRIO, and {others.mean():.0f}% of the runs" in text
+    assert f"{rates['brio']:.0f}% of the runs of BRIO are mismatches, compared with {others.mean():.0f}% of" in text
     check_known_auc(out, table)
 
 
@@ -104,9 +104,10 @@ def check_retention(out: Path, table: pd.DataFrame, text: str, people: People) -
     assert means.between(0, 1).all()
     for share in (25.0, 50.0, 75.0):
         best = float(means[share].max())
-        named = text.split(f"With {share:g}% of the factors, ranking by ")[1].split()[0]
+        named = text.split(f"With {share:g}% of the factors, the mean AUC is highest for")[1].split("'")[1]
         close(means[share, named], best, 1e-12)
-    assert f"With all factors, AUC is {100 * expected.groupby('fold').mean().mean():.1f}% under every ranking." in text
+    with_all = 100 * expected.groupby("fold").mean().mean()
+    assert f"With all factors, the AUC is {with_all:.1f}% for every ranking." in text
 
 
 def check_scan_length(out: Path, table: pd.DataFrame, text: str, people: People) -> None:
@@ -152,7 +153,7 @@ def check_regions(out: Path, table: pd.DataFrame, text: str, people: People) -> 
     close(table["S_hat"].sum(), 1, 1e-5)
     close(table["times_1_over_P"], len(table) * table["S_hat"], 1e-9)
     top = table.sort_values("S_hat", ascending=False)
-    assert f"Highest mean scores: {', '.join(top['roi'][:5])}." in text
+    assert f"Regions with the highest mean scores: {', '.join(top['roi'][:5])}." in text
     assert f"The highest score is {top['times_1_over_P'].iloc[0]:.2f} times 1/P" in text
 
 

@@ -180,7 +180,7 @@ def test_kfold_leaves_sites_without_both_classes_out_of_the_source():
 def test_kfold_refuses_too_few_folds_and_sites():
     refuse("n_folds", ProtocolSettings, n_folds=3)
     apart = cohort({"a": (20, 0), "b": (0, 20)})
-    refuse("none of its source sites holds both classes", site_stratified_kfold, apart, 0)
+    refuse("none of its source sites has both classes", site_stratified_kfold, apart, 0)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -301,7 +301,7 @@ def test_closed_form_models_withhold_sites_from_two_on():
     ("sizes", "message"),
     [
         ({"a": (2, 9), "b": (2, 9)}, "at least 5 participants of each class .* one class has 4"),
-        ({"a": (1, 9), "b": (9, 9)}, "at least 2 of each class at every source site, but site a has 1"),
+        ({"a": (1, 9), "b": (9, 9)}, "at least 2 participants of each class at every source site, but site a has 1"),
     ],
 )
 def test_too_few_participants_for_fifths(sizes, message):

@@ -116,7 +116,7 @@ def test_missing_sites_are_refused(cv):
     refuse(r"needs the site of every scan: pass groups=sites", next, cv.split(SCANS, LABELS))
     refuse("needs the site of every scan", cross_val_score, Remembers(), SCANS, LABELS, cv=cv)
     gap = [None, *SITES[1:]]
-    refuse("site of scan 0 is missing", next, cv.split(SCANS, LABELS, gap))
+    refuse("groups has no site for scan 0", next, cv.split(SCANS, LABELS, gap))
     refuse("one site for each scan", next, cv.split(SCANS, LABELS, SITES[:, None]))
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         next(cv.split(SCANS, LABELS, SITES[:-1]))
@@ -129,4 +129,4 @@ def test_other_refusals():
     refuse("needs y", next, SiteStratifiedKFold(3).split(SCANS, None, SITES))
     for n_splits in (1, 41):
         split = SiteStratifiedKFold(n_splits).split(SCANS, LABELS, SITES)
-        refuse(f"n_splits={n_splits}, but it must be from 2 to 40", next, split)
+        refuse(f"n_splits={n_splits}, but it must be between 2 and 40", next, split)

@@ -106,7 +106,7 @@ def test_few_scans_have_no_auc_in_a_report(made, job, tmp_path):
         (lambda folder: (folder / "validation.json").write_text("{}"), "was changed or damaged"),
         (
             lambda folder: change_json(folder / "validation.json", lambda one: one["auc"].update(value="high")),
-            "auc.value is 'high', a finite number or null is expected",
+            "auc.value is 'high', expected a finite number or null",
         ),
         (
             lambda folder: change_json(folder / "validation.json", lambda one: one["expected"]["auc"].update(low=None)),
@@ -134,7 +134,7 @@ def test_predictions_without_labels_have_nothing_to_report(made, job, tmp_path):
 
 def test_a_folder_of_predictions_is_not_taken_for_a_job(made):
     line = command("verify", made / "predicted-evaluated").refuse_in_a_line()
-    assert "holds no job to verify" in line
+    assert "contains no job to verify" in line
 
 
 def test_labels_of_one_class_validate_nothing_and_the_command_says_so(made, tmp_path):
@@ -150,7 +150,7 @@ def test_a_report_with_predictions_is_verified_with_them(made, job, tmp_path):
     words = ("--predictions", made / "predicted-evaluated")
     command("report", job, *words).succeed()
     said = command("verify", job).succeed().text
-    assert "report.html, which shows external validation: give its --predictions" in said
+    assert "report.html, which shows external validation (give its --predictions)" in said
     assert "MODEL_CARD.md, which shows external validation" in said
     assert "report.html, which" not in command("verify", job, *words).succeed().text
     page = (job / "report.html").read_text()

@@ -80,7 +80,7 @@ def test_table_or_text_of_a_study_is_enough(tmp_path):
 
 def test_what_does_not_fit_is_named_with_the_remedy(copy):
     change_json(copy / "summary.json", lambda summary: summary["methods"]["ridge"]["auc"].update(mean=1.5))
-    problem = "methods.ridge.auc.mean is 1.5, a number from 0 to 1 or null is expected; repeat the job that wrote it"
+    problem = "methods.ridge.auc.mean is 1.5, expected a number from 0 to 1 or null; repeat the job that wrote it"
     refuse(f"{re.escape(str(copy / 'summary.json'))}: {re.escape(problem)}$", Summary.read, copy)
 
 
@@ -136,10 +136,14 @@ def copy(tuned, tmp_path) -> Path:
 @pytest.mark.parametrize(
     ("name", "values", "message"),
     [
-        ("predictions.csv", {"margin": [None]}, "has some of margin, logit and probability in row 1; all or none"),
-        ("predictions.csv", {"fold": ["site99"]}, "has the fold 'site99', which summary.json does not have"),
-        ("results.csv", {"method": ["svm"]}, "has the method 'svm', which summary.json does not have"),
-        ("results.csv", {"method": ["ridge"] * 10}, "has no row of the method 'brio'"),
+        (
+            "predictions.csv",
+            {"margin": [None]},
+            "row 1 has only some of margin, logit and probability; expected all or none",
+        ),
+        ("predictions.csv", {"fold": ["site99"]}, "has the fold 'site99', which is not in summary.json"),
+        ("results.csv", {"method": ["svm"]}, "has the method 'svm', which is not in summary.json"),
+        ("results.csv", {"method": ["ridge"] * 10}, "has no row for the method 'brio'"),
     ],
 )
 def test_tables_that_contradict_themselves_or_the_summary_are_refused(copy, name, values, message):
@@ -153,7 +157,7 @@ def test_tables_that_contradict_themselves_or_the_summary_are_refused(copy, name
 def test_predictions_with_a_participant_twice_are_refused(copy):
     with (copy / "predictions.csv").open("r+") as file:
         file.write(file.readlines()[-1])
-    refuse(r"predictions\.csv: has a participant more than once for the same method", StoredJob.read, rehash(copy))
+    refuse(r"predictions\.csv: lists a participant more than once for the same method", StoredJob.read, rehash(copy))
 
 
 def test_a_run_that_is_gone_and_weights_that_cannot_be_read_are_named(copy):

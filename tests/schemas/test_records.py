@@ -79,27 +79,27 @@ def test_a_record_is_read_with_its_defaults_and_without_unknown_keys():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"name": ""}, "name is '', text in one line that is not empty is expected"),
-        ({"name": 3}, "name is 3, text in one line that is not empty is expected"),
-        ({"pair": [1]}, "pair is [1], a list of 2 is expected"),
-        ({"pair": [1, math.inf]}, "pair[1] is Infinity, a finite number is expected"),
-        ({"pair": [1, True]}, "pair[1] is true, a finite number is expected"),
-        ({"parts": {}}, "parts is {}, at least one item is expected"),
+        ({"name": ""}, "name is '', expected non-empty text on one line"),
+        ({"name": 3}, "name is 3, expected non-empty text on one line"),
+        ({"pair": [1]}, "pair is [1], expected a list of 2"),
+        ({"pair": [1, math.inf]}, "pair[1] is Infinity, expected a finite number"),
+        ({"pair": [1, True]}, "pair[1] is true, expected a finite number"),
+        ({"parts": {}}, "parts is {}, expected at least one item"),
         ({"parts": {"x": {}}}, "parts.x.n is missing"),
-        ({"parts": {"x": {"n": 1.0}}}, "parts.x.n is 1.0, a whole number of at least 0 is expected"),
-        ({"parts": {"x": {"n": -1}}}, "parts.x.n is -1, a whole number of at least 0 is expected"),
-        ({"parts": {"a b": {"n": 1, "share": 2}}}, "parts['a b'].share is 2, a number from 0 to 1 or null is expected"),
-        ({"labels": [0, True], "ids": ["a", "b"]}, "labels[1] is true, 0 or 1 is expected"),
+        ({"parts": {"x": {"n": 1.0}}}, "parts.x.n is 1.0, expected a whole number of at least 0"),
+        ({"parts": {"x": {"n": -1}}}, "parts.x.n is -1, expected a whole number of at least 0"),
+        ({"parts": {"a b": {"n": 1, "share": 2}}}, "parts['a b'].share is 2, expected a number from 0 to 1 or null"),
+        ({"labels": [0, True], "ids": ["a", "b"]}, "labels[1] is true, expected 0 or 1"),
         ({"labels": [0, 1], "ids": ["a"]}, "ids has 1 values, but labels has 2"),
         ({"ids": ["a"]}, "ids has 1 values, but labels has 0"),
-        ({"seconds": {"two": 1}}, "a key of seconds is 'two', a number above 0 is expected"),
-        ({"seconds": {"1": 1, "nan": 1}}, "a key of seconds is 'nan', a number above 0 is expected"),
-        ({"values": {"x": math.nan}}, f"values.x is NaN, {ANY_SETTING} is expected"),
-        ({"rule": {"kind": "some"}}, "rule.kind is 'some', all or none is expected"),
-        ({"rule": {"least": "2"}}, "rule.least is '2', a whole number or auto is expected"),
+        ({"seconds": {"two": 1}}, "a key of seconds is 'two', expected a number above 0"),
+        ({"seconds": {"1": 1, "nan": 1}}, "a key of seconds is 'nan', expected a number above 0"),
+        ({"values": {"x": math.nan}}, f"values.x is NaN, expected {ANY_SETTING}"),
+        ({"rule": {"kind": "some"}}, "rule.kind is 'some', expected all or none"),
+        ({"rule": {"least": "2"}}, "rule.least is '2', expected a whole number or auto"),
         ({"rule": {"least": 0}}, "rule: least is 0"),
-        ({"values": {"w": 1, "x": [1]}}, f"values.x is [1], {ANY_SETTING} is expected"),
-        ({"name": "z" * 90 + "\n"}, f"name is '{'z' * 38}…, text in one line that is not empty is expected"),
+        ({"values": {"w": 1, "x": [1]}}, f"values.x is [1], expected {ANY_SETTING}"),
+        ({"name": "z" * 90 + "\n"}, f"name is '{'z' * 38}…, expected non-empty text on one line"),
     ],
 )
 def test_what_does_not_fit_is_named_with_its_place(change, message):
@@ -118,7 +118,7 @@ def test_what_is_not_declared_may_hold_anything():
 def test_settings_have_known_names():
     with pytest.raises(BrioError, match=r"stored\.json: rule\.kinds is unknown \(did you mean 'kind'\?\); mend it"):
         schemas.check_fields(Rule, {"kinds": "all"}, PATH, "mend it", "rule")
-    with pytest.raises(BrioError, match=r"rule\.kind is 'some', all or none is expected"):
+    with pytest.raises(BrioError, match=r"rule\.kind is 'some', expected all or none"):
         schemas.check_fields(Rule, {"kind": "some"}, PATH, "mend it", "rule")
 
 
@@ -132,15 +132,15 @@ def documents(kind: type) -> st.SearchStrategy[Any]:
     ("text", "message"),
     [
         ("", "cannot be read"),
-        ("[]", "holds no JSON object"),
+        ("[]", "contains no JSON object"),
         ('{"a": 1, "a": 2}', 'has the key "a" twice'),
         ('{"b": [{"a": 1, "a": 1}]}', 'has the key "a" twice'),
-        (f'{{"a": {"1" * 100_000}}}', "holds a whole number of 100000 digits"),
-        (f'{{"a": {2**63}}}', "holds a whole number of 19 digits"),
-        ('{"a": "\\ud800"}', 'holds the text "\\ud800"'),
-        ('{"a": ["\\u001b[2J"]}', 'holds the text "\\u001b[2J"'),
-        ('{"a\\u202e": 1}', 'holds the text "a\\u202e"'),
-        ('{"\\u0000": 1}', 'holds the text "\\u0000"'),
+        (f'{{"a": {"1" * 100_000}}}', "contains a whole number of 100000 digits"),
+        (f'{{"a": {2**63}}}', "contains a whole number of 19 digits"),
+        ('{"a": "\\ud800"}', 'contains the text "\\ud800"'),
+        ('{"a": ["\\u001b[2J"]}', 'contains the text "\\u001b[2J"'),
+        ('{"a\\u202e": 1}', 'contains the text "a\\u202e"'),
+        ('{"\\u0000": 1}', 'contains the text "\\u0000"'),
         ('{"a":' * 40 + "1" + "}" * 40, "is nested deeper than 32 levels"),
         ("[" * 100_000, "is nested deeper than 32 levels"),
     ],
@@ -167,7 +167,7 @@ def test_json_that_brio_writes_is_read_as_json_reads_it(value):
         read = schemas.parse_json(text.encode(), PATH)
     except BrioError as error:
         message = str(error)
-    assert json.dumps(read) == text or "holds a whole number of" in message or "holds the text" in message
+    assert json.dumps(read) == text or "contains a whole number of" in message or "contains the text" in message
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_json_that_brio_writes_is_read_as_json_reads_it(value):
         ({"params": {}, "classes": ["a", "b"], "dtype": "int64"}, "classes do not have the type int64"),
         ({"params": {}, "classes": ["a", "a"], "dtype": "<U1"}, "both classes have one label"),
         ({"params": {}, "classes": ["a"]}, "classes is"),
-        ({"params": {}, "dtype": "V8"}, "dtype is 'V8', the type of an array is expected"),
+        ({"params": {}, "dtype": "V8"}, "dtype is 'V8', expected the type of an array"),
     ],
 )
 def test_a_damaged_estimator_is_refused(record, message):

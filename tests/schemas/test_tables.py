@@ -62,19 +62,22 @@ def test_numbers_of_many_digits_are_numbers(seconds):
         ("fold,seed,auc\n", "has no rows"),
         ("fold,seed\nNYU,0\n", "has no column 'auc'"),
         ("fold,seed,auc,seed\nNYU,0,1,1\n", "has the column 'seed' twice"),
-        ("fold,seed,auc\nNYU,0,1\nKKI,0\n", "line 3 has 2 cells, the header has 3"),
-        ('fold,seed,auc\n"NYU",0,1\n\n"K\nKI",0\n', "line 5 has 2 cells, the header has 3"),
+        ("fold,seed,auc\nNYU,0,1\nKKI,0\n", "line 3 has 2 cells, but the header has 3"),
+        ('fold,seed,auc\n"NYU",0,1\n\n"K\nKI",0\n', "line 5 has 2 cells, but the header has 3"),
         ('fold,seed,auc\n"NYU,0,1\nKKI,0,1\n', "line 3 cannot be read (unexpected end of data)"),
         ('fold,seed,auc\n"NYU" ,0,1\n', "line 2 cannot be read (',' expected after '\"')"),
-        ("fold,seed,auc\nN\0YU,0,1\n", "line 2 holds the control character \\x00"),
-        ("fold,seed,auc\n,0,1\n", "column 'fold' is empty in row 1, text in one line that is not empty is expected"),
-        ("fold,seed,auc\nNYU,0,x\n", "column 'auc' is 'x' in row 1, a number from 0 to 1 or an empty cell is"),
-        ("fold,seed,auc\nNYU,0,1\nNYU,1,1.5\n", "column 'auc' is '1.5' in row 2, a number from 0 to 1 or an"),
-        ("fold,seed,auc\nNYU,0,inf\n", "column 'auc' is 'inf' in row 1, a number from 0 to 1 or an empty cell is"),
-        ("fold,seed,auc\nNYU,,1\n", "column 'seed' is empty in row 1, a whole number of at least 0 is expected"),
-        ("fold,seed,auc\nNYU,-1,1\n", "column 'seed' is '-1' in row 1, a whole number of at least 0 is expected"),
-        ("fold,seed,auc\nNYU,0.5,1\n", "column 'seed' is '0.5' in row 1, a whole number of at least 0 is expected"),
-        ("fold,seed,auc\nNYU,2021-01-01,1\n", "column 'seed' is '2021-01-01' in row 1, a whole number of at"),
+        ("fold,seed,auc\nN\0YU,0,1\n", "line 2 contains the control character \\x00"),
+        ("fold,seed,auc\n,0,1\n", "column 'fold' is empty in row 1, expected non-empty text on one line"),
+        ("fold,seed,auc\nNYU,0,x\n", "column 'auc' is 'x' in row 1, expected a number from 0 to 1 or an empty cell"),
+        ("fold,seed,auc\nNYU,0,1\nNYU,1,1.5\n", "column 'auc' is '1.5' in row 2, expected a number from 0 to 1 or an"),
+        (
+            "fold,seed,auc\nNYU,0,inf\n",
+            "column 'auc' is 'inf' in row 1, expected a number from 0 to 1 or an empty cell",
+        ),
+        ("fold,seed,auc\nNYU,,1\n", "column 'seed' is empty in row 1, expected a whole number of at least 0"),
+        ("fold,seed,auc\nNYU,-1,1\n", "column 'seed' is '-1' in row 1, expected a whole number of at least 0"),
+        ("fold,seed,auc\nNYU,0.5,1\n", "column 'seed' is '0.5' in row 1, expected a whole number of at least 0"),
+        ("fold,seed,auc\nNYU,2021-01-01,1\n", "column 'seed' is '2021-01-01' in row 1, expected a whole number of at"),
     ],
 )
 def test_what_does_not_fit_is_named_with_line_or_row(text, message):
@@ -118,8 +121,8 @@ def test_files_that_are_too_large_or_no_files_are_refused(tmp_path):
     with path.open("wb") as file:
         file.truncate(200 << 20)  # of zeros that take no room on the disk
     refuse(r"plan\.json: is larger than 2 MiB", read_bounded, path, 2 << 20)
-    refuse("is no regular file", read_bounded, tmp_path, 64 << 20)
+    refuse("is not a regular file", read_bounded, tmp_path, 64 << 20)
     endless = tmp_path / "endless.json"
     endless.symlink_to("/dev/zero")
-    refuse(r"endless\.json: is no regular file", read_bounded, endless, 64 << 20)
+    refuse(r"endless\.json: is not a regular file", read_bounded, endless, 64 << 20)
     refuse("cannot be read", read_bounded, tmp_path / "absent.json", 64 << 20)

@@ -129,7 +129,7 @@ def test_hashes_that_are_no_text_are_refused(folder):
 
 def test_a_pipe_is_not_read(tmp_path):
     os.mkfifo(tmp_path / "a.csv")
-    with pytest.raises(OSError, match="it is no ordinary file"):
+    with pytest.raises(OSError, match="it is not a regular file"):
         storage.hash_file(tmp_path / "a.csv")
     os.mkfifo(tmp_path / storage.SUMS)
     refuse(f"{storage.SUMS}: was changed or damaged; import it again", storage.read_sums, tmp_path, "import it again")

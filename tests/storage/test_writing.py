@@ -70,10 +70,10 @@ def test_a_link_under_any_name_is_not_followed(tmp_path, monkeypatch):
 
 def test_what_is_no_ordinary_file_is_not_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    for path, words in ((tmp_path / "pipe", "is no ordinary file"), (tmp_path, "is a folder")):
+    for path, words in ((tmp_path / "pipe", "is not a regular file"), (tmp_path, "is a folder")):
         refuse(words, storage.write_atomically, path, "x")
     (tmp_path / "null").symlink_to(os.devnull)
-    refuse("is no ordinary file", storage.write_atomically, tmp_path / "null", "x")
+    refuse("is not a regular file", storage.write_atomically, tmp_path / "null", "x")
     assert names(tmp_path) == {"pipe", "null"}
 
 

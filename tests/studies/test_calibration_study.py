@@ -149,7 +149,7 @@ def test_deciding_by_planted_signal_beats_both_rules_at_the_middle(out):
     assert mean.loc[0.5, "net_benefit"] > max(mean.loc[0.5, "treat_all"], 0) + 0.05
     assert mean["treat_all"].is_monotonic_decreasing
     text = (place / "finding.md").read_text()
-    assert "log-ridge: the net benefit is above that of treating all and of treating none at thresholds" in text
+    assert "log-ridge: the net benefit exceeds that of treating all and that of treating none at thresholds" in text
 
 
 def test_the_gain_is_paired_with_the_better_simple_rule_at_each_site():
@@ -228,7 +228,7 @@ def test_small_sites_are_left_out_and_named(monkeypatch):
     rows = score(pd.concat(sites))
     assert rows.groupby("size")["fold"].apply("".join).to_dict() == {0: "abcd", 10: "bcd", 20: "bcd", 40: "cd"}
     (sentence,) = calibration._name_small_sites(rows)
-    assert "for 10 local scans: a; for 20 local scans: a; for 40 local scans: a and b" in sentence
+    assert "with 10 local scans, a; with 20 local scans, a; with 40 local scans, a and b" in sentence
 
 
 def test_the_study_of_adaptation_writes_what_its_rows_say(tmp_path, monkeypatch):
@@ -243,5 +243,5 @@ def test_the_study_of_adaptation_writes_what_its_rows_say(tmp_path, monkeypatch)
     half = stats.t.ppf(0.975, len(change) - 1) * stats.sem(change) * (1 + len(change) / max(len(change) - 2, 1)) ** 0.5
     ends = points.loc[10, ["brier adapted low", "brier adapted high"]]
     assert ends.tolist() == pytest.approx([change.mean() - half, change.mean() + half])
-    assert f"10 local scans {format_signed(change.mean(), 3)}" in stored.finding
-    refuse("no test site has 20 scans", make_study, "adaptation", small, tmp_path / "small", exclude=False)
+    assert f"10 local scans, {format_signed(change.mean(), 3)}" in stored.finding
+    refuse("at least 20 scans", make_study, "adaptation", small, tmp_path / "small", exclude=False)

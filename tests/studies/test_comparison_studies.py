@@ -181,10 +181,10 @@ def test_every_label_has_the_methods_that_may_be_asked(labelled, rows, text):
     assert sorted(arms["own label"]) == sorted(METHODS)
     for label in LABELS[1:]:  # covariates-only is given age and sex
         assert sorted(arms[label]) == ["log-ridge", "ridge"]
-        assert f"Left out of '{label}', since they are given what it asks for: covariates-only." in text
+        assert f"Left out for '{label}', because it is one of their inputs: covariates-only." in text
     for told in (text, labelled[1]):
         assert "the median of a site is that of all its participants: it defines the label and is not learned" in told
-    assert "age is asked for more than once" in text
+    assert "more than one label is about age" in text
     assert "nan" not in text
 
 
@@ -209,10 +209,10 @@ def test_labels_are_averaged_at_each_site_before_they_are_compared(rows, text):
     difference = (by_site["log-ridge"] - by_site["ridge"]).mean()
     assert f"log-ridge ({format_signed(difference)} points, p" in text.split("mean AUC over labels")[1]
     best = by_site.mean().idxmax()
-    assert f"Over 4 labels together, {best} has the highest mean AUC: {by_site[best].mean():.1f}%" in text
+    assert f"Over all 4 labels, {best} has the highest mean AUC: {by_site[best].mean():.1f}%" in text
     by_label = 100 * both.groupby(["question", "arm"])["auc"].mean().unstack("arm")
     everywhere = (by_label["log-ridge"] > by_label["ridge"]).all()
-    assert ("Above ridge for every label: log-ridge." in text) == everywhere
+    assert ("Higher AUC than ridge for every label: log-ridge." in text) == everywhere
 
 
 def test_a_study_goes_on_to_the_same_files(labelled, planted, tmp_path):
@@ -255,8 +255,8 @@ def test_questions_of_ones_own(planted, tmp_path):
 @pytest.mark.parametrize(
     ("varying", "options", "message"),
     [
-        ("site0[2-5]", ["--fold", "site01"], "the question 'sex' leaves none of the sites site01"),
-        ("site02", ["--set", "audit.min_class=0"], "the question 'sex' leaves 1 sites with both classes of 3"),
+        ("site0[2-5]", ["--fold", "site01"], "the question 'sex' leaves none of the folds site01"),
+        ("site02", ["--set", "audit.min_class=0"], "the question 'sex' leaves 1 site with both classes; 3 are needed"),
     ],
 )
 def test_a_question_with_one_answer_at_most_sites_is_refused(planted, tmp_path, varying, options, message):
@@ -279,7 +279,7 @@ def test_a_question_with_one_answer_at_most_sites_is_refused(planted, tmp_path, 
 
 
 def test_what_cannot_be_compared_is_refused(planted, tmp_path):
-    refuse("has no other label to ask for", study_labels, bare(planted), tmp_path / "out")
+    refuse("has no label besides the cohort's own", study_labels, bare(planted), tmp_path / "out")
     assert not (tmp_path / "out" / "studies").exists()
     refuse("no method can be trained for every label", study_labels, planted, tmp_path / "out", ["covariates-only"])
 
@@ -287,7 +287,7 @@ def test_what_cannot_be_compared_is_refused(planted, tmp_path):
 def test_other_studies_take_one_label(planted, tmp_path):
     assert choose_label("subgroups", ["sex"]) == "sex"
     assert choose_label("labels", ["sex", "age>14.5"]) is None
-    refuse("has one label: ask one question", choose_label, "subgroups", ["sex", "age>14.5"])
+    refuse("uses one label: give only one", choose_label, "subgroups", ["sex", "age>14.5"])
     stored = brio.study("comparison", planted, out=tmp_path, labels="sex", methods=["ridge"], **OPTIONS)
     assert stored.record.options.labels == ("sex",)
     plain = brio.run(planted, ["ridge"], label="sex", **OPTIONS)

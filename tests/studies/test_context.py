@@ -40,8 +40,8 @@ def test_settings_reach_the_methods_that_have_them(cohort, tmp_path):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ({"settings": {"epohcs": "3"}}, "'epohcs' is unknown to every method; did you mean 'epochs'?"),
-        ({"settings": {"harmonise.kind": "combat"}}, "harmonise is not for studies"),
+        ({"settings": {"epohcs": "3"}}, "no method has the setting 'epohcs'; did you mean 'epochs'?"),
+        ({"settings": {"harmonise.kind": "combat"}}, "studies do not support harmonise"),
         ({"methods": ["rigde"]}, "'rigde' is unknown; did you mean 'ridge'?"),
         ({"folds": ["site99"]}, "fold 'site99' is unknown"),
         ({"seeds": 0}, "must be a whole number from 1"),
@@ -129,8 +129,8 @@ def test_tuned_rows_count_among_methods_and_not_among_parts_of_one(cohort, tuned
     assert own[own["arm"] == "gcn"]["auc"].tolist() != given
     told = "Settings of gcn were chosen on validation scans. The other methods were not tuned."
     assert told in (place / "finding.md").read_text()
-    assert [line for line in said if "tuned results are not compared" in line] == [
-        "gcn: tuned results are not compared with variants that are not tuned; it is trained here"
+    assert [line for line in said if "tuned results cannot be compared" in line] == [
+        "gcn: training it here, because tuned results cannot be compared with untuned variants"
     ]
     assert [p.name for p in sorted((tmp_path / "out" / "reused" / "loso").iterdir())] == ["gcn (tuned)"]
     evidence = read_evidence(tmp_path / "out")
@@ -169,7 +169,7 @@ def test_a_study_says_where_its_arms_were_computed(cohort, tmp_path):
     assert "Computed on" not in compare()
     for path in (tmp_path / "arms" / "loso" / "logistic" / "runs").glob("*/run.json"):
         change_json(path, lambda record: record["row"].update(device="cuda (a GPU)"))
-    assert "Computed on cpu, except on cuda (a GPU): logistic." in compare()
+    assert "Computed on cpu, except for logistic on cuda (a GPU)." in compare()
 
 
 # ---------------------------------------------------------------- sharing and resuming
@@ -245,7 +245,7 @@ def test_only_the_folds_and_seeds_of_the_study_count(linear, cohort, tmp_path):
     ("words", "told"),
     [
         ({"seeds": 3}, "no run of 'ridge' for fold site01, seed 2"),
-        ({"settings": {"least_penalty": "999", "largest_penalty": "1000"}}, r"'ridge' have .*_penalty=0\.1, .*=999\.0"),
+        ({"settings": {"least_penalty": "999", "largest_penalty": "1000"}}, r"'ridge' use .*_penalty=0\.1, .*=999\.0"),
     ],
 )
 def test_reused_runs_that_do_not_fit_are_refused(words, told, linear, cohort, tmp_path):
@@ -261,7 +261,7 @@ def test_rows_of_another_cohort_or_of_other_folds_are_refused(linear, tmp_path, 
     refuse("another cohort", context_on, other, tmp_path / "out", methods=["svm"], reuse=[linear])
     fewer = cohort.select(np.arange(len(cohort)) > 0)
     refuse("other exclusions", context_on, fewer, tmp_path / "out", methods=["svm"], reuse=[linear])
-    with pytest.raises(BrioError, match=r"protocol\.validation_sites is 2 there, 1 here"):
+    with pytest.raises(BrioError, match=r"protocol\.validation_sites is 2 in that job, but 1 here"):
         context_on(cohort, tmp_path / "out", settings={"protocol.validation_sites": "1"}, reuse=[linear])
     assert not (tmp_path / "out").exists()
 

@@ -191,8 +191,9 @@ def test_shared_regions_by_plain_loops():
     assert 0.25 < np.mean(expected) < 1
     by_seed = [100 * np.mean([e for e, s in zip(expected, seed, strict=True) if s == k]) for k in range(3)]
     assert factors._describe_repeatability(S_hat, seed) == (
-        f"Of the 5 highest regions of a run, {100 * np.mean(expected):.0f}% are among the 5 highest of the mean over "
-        f"other seeds ({min(by_seed):.0f} to {max(by_seed):.0f}%, depending on the seed). 25% are expected by chance."
+        f"Of the 5 highest regions of a run, {100 * np.mean(expected):.0f}% are also among the 5 highest regions of "
+        f"the mean over other seeds ({min(by_seed):.0f} to {max(by_seed):.0f}%, depending on the seed); "
+        "25% are expected by chance."
     )
 
 
@@ -213,12 +214,12 @@ def test_a_figure_without_a_brain_says_why_and_what_to_do(context, found, table,
     assert len(factors._draw_regions(table("regions"), where).axes) > 2, "nilearn puts its views beside the panels"
     monkeypatch.setitem(sys.modules, "nilearn", None)  # as on a machine without it
     text = find_study("regions").find(context).text
-    assert [line for line in text if line.startswith("No brain is drawn: nilearn is not installed.")] == text[3:]
+    assert [line for line in text if line.startswith("No brain is drawn, because nilearn is not")] == text[3:]
     assert "pip install nilearn" in text[3]
     assert len(factors._draw_regions(table("regions"), where).axes) == 1
     monkeypatch.setattr(factors, "read_coordinates", lambda context: None)
     (line,) = find_study("regions").find(context).text[3:]
-    assert line.startswith(f"No brain is drawn: atlas '{context.cohort.atlas.name}' lacks coordinates of some ROIs.")
+    assert line.startswith(f"No brain is drawn, because atlas '{context.cohort.atlas.name}' lacks coordinates")
     assert "--atlas" in line
     assert len(factors._draw_regions(table("regions"), None).axes) == 1
 

@@ -77,7 +77,7 @@ def test_columns_that_are_missing_are_named(tmp_path):
     for column in ("sex", "mean_fd"):
         assert f"has no column '{column}'" in text
     scans = [cohort.scan(i)[:40] for i in range(len(cohort))]
-    with pytest.raises(BrioError, match="no variable to divide"):
+    with pytest.raises(BrioError, match="no variable for subgroups"):
         make_study("subgroups", Cohort.from_scans(scans, site=cohort.sites, label=cohort.labels), tmp_path / "same")
 
 
@@ -213,9 +213,9 @@ def test_the_planted_ratio_is_recovered(tmp_path, ratio):
 @pytest.mark.parametrize(
     ("repeated", "folds", "message"),
     [
-        ([], None, "nobody in this cohort has several; import repeated scans with --sessions all"),
-        (["site02"], ["site01"], "nobody in fold site01 has several; .* or choose other folds"),
-        (["site01"], None, "needs at least 2 with several, but only one in this cohort has several"),
+        ([], None, "no participant in this cohort has several; import repeated scans with --sessions all"),
+        (["site02"], ["site01"], "no participant in fold site01 has several; .* or choose other folds"),
+        (["site01"], None, "needs at least 2 participants with several scans, but only one participant in this cohort"),
     ],
 )
 def test_fewer_than_two_participants_with_repeats_are_refused_before_training(tmp_path, repeated, folds, message):

@@ -157,7 +157,7 @@ def connect(options: ClusterOptions, threads: int | None, gpu: bool) -> Iterator
                 n_workers = options.workers if options.slurm is None else options.slurm.workers
                 target.adapt(minimum=n_workers, maximum=n_workers)  # others take the place of those gone for good
             except (OSError, ValueError, RuntimeError) as error:
-                raise BrioError(f"the cluster cannot be started: {error}") from error
+                raise BrioError(f"the cluster could not be started: {error}") from error
         try:
             client = stack.enter_context(Client(target, timeout=CONNECT_SECONDS, set_as_default=False))
         except (OSError, ValueError) as error:
@@ -220,7 +220,7 @@ def pack_stack(job: Job, plan: JobPlan, number: int, store: RunStore, allow_dive
     given = job.spec.cohort
     folder = given.path if isinstance(given, Cohort) else Path(given)
     if folder is None:
-        raise BrioError("workers read the cohort from its folder: save it and give the folder")
+        raise BrioError("workers read the cohort from its folder: save it and pass the folder")
     # companions have had their part in the audit
     spec = replace(
         job.spec, cohort=folder.resolve(), companions=(), tuned=None, engine=None, device=plan.document.device
@@ -249,7 +249,7 @@ def train_packed(packed: bytes, method_files: tuple[str, ...] = ()) -> str:
         spec, keep, document, name, values, runs, number, store, device_name, allow_divergence = pickle.loads(packed)
         entry = find_method(name)  # the class of a user's own method cannot travel, and must be the same here
         if (document.methods[name].code or "") != (entry.code or ""):
-            raise BrioError(f"{entry.file}: is another file on this worker than where the job was planned")
+            raise BrioError(f"{entry.file}: differs on this worker from the file with which the job was planned")
         method = restore_method(name, values)
         plan = JobPlan(document, {key: PlannedRun(method, run, key) for key, run in runs.items()})
         with _one_at_a_time, _limit_threads(document.threads):
@@ -257,7 +257,7 @@ def train_packed(packed: bytes, method_files: tuple[str, ...] = ()) -> str:
                 return ""
             device = resolve_device(spec.device)
             if device.describe() != device_name:
-                raise BrioError(f"this job trains on {device_name}, the worker has {device.describe()}")
+                raise BrioError(f"this job trains on {device_name}, but the worker has {device.describe()}")
             cohorts = _load_cohort(spec.cohort, spec.leave_out, spec.question, keep, document.fingerprint)
             estimate = _estimate(cohorts[1], device.torch_device)
             job, prepared = Job(spec, *cohorts, None, device, estimate), True
@@ -296,7 +296,7 @@ def _load_cohort(
     whole = whole if question is None else relabel(whole, *question)
     used = whole if keep is None else whole.select(np.array(keep))
     if used.fingerprint != fingerprint:
-        raise BrioError(f"{folder}: is another cohort on this worker than where the job was planned")
+        raise BrioError(f"{folder}: differs on this worker from the cohort with which the job was planned")
     return whole, used
 
 
@@ -383,7 +383,9 @@ class _Dispatch:
                     first = False
                     if n_free > len(given) and any(len(stack) > 1 for stack in self.plan.document.stacks):
                         n_stacks = format_count(len(self.costs), "stack")
-                        self.job.say(f"{n_stacks} for more workers; --runs-per-stack makes more, in another --out")
+                        self.job.say(
+                            f"{n_stacks} for more workers; to get more, set --runs-per-stack, in another --out"
+                        )
                 if self.running:  # workers may come meanwhile, or other clients go
                     with self.engine.client.as_current(), contextlib.suppress(TimeoutError, CancelledError):
                         wait(list(self.running), timeout=POLL_SECONDS, return_when="FIRST_COMPLETED")
@@ -396,7 +398,7 @@ class _Dispatch:
                 self.engine.client.cancel(list(self.running))
         if self.failed:
             number, reason = next(iter(self.failed.items()))
-            count = f"{len(self.failed)} of {len(self.costs)} stacks failed, all others are finished"
+            count = f"{len(self.failed)} of {len(self.costs)} stacks failed; all others are finished"
             raise BrioError(
                 f"{count}: {self.plan.name_stack(number)}: {reason}. Correct the problem and run the command again"
             )
@@ -475,7 +477,7 @@ class _Dispatch:
                 n_workers = error.allowed_failures + 1
                 reason = (
                     f"{n_workers} workers died while training it, perhaps because memory ran out; "
-                    "--runs-per-stack 1 needs less"
+                    "--runs-per-stack 1 needs less memory"
                 )
                 failure = Failure(number, self.plan.name_stack(number), error.last_worker.address, reason)
                 with contextlib.suppress(BrioError):  # what is said below matters more
@@ -493,14 +495,16 @@ class _Dispatch:
             self.unseen[number] = address, time.monotonic()
             return
         if version != __version__:
-            reason = f"the worker at {address} has brio {version}, this job brio {__version__}; install one version"
+            reason = (
+                f"the worker at {address} has brio {version}, but this job uses brio {__version__}; install one version"
+            )
         elif number in self.refused:  # a second worker that cannot train it means that it is not the worker
             return self._give_up(number, reason)
         else:
             self.refused.add(number)
         if address not in self.engine.excluded:
             self.engine.excluded[address] = reason
-            self.job.say(f"the worker at {address} gets no more stacks: {reason}")
+            self.job.say(f"the worker at {address} receives no more stacks: {reason}")
         self.waiting.insert(0, number)
 
     def _look_for_stored_runs(self) -> None:
@@ -510,7 +514,7 @@ class _Dispatch:
                 del self.unseen[number]
             elif time.monotonic() - since > VISIBLE_SECONDS:
                 del self.unseen[number]
-                where = f"it is not in {self.store.folder.resolve()} here"
+                where = f"it is not in {self.store.folder.resolve()} on this machine"
                 self._give_up(number, f"the worker at {address} has stored it, but {where}; use a shared folder")
 
     def _give_up(self, number: int, reason: str) -> None:
@@ -525,5 +529,5 @@ class _Dispatch:
         share += sum(self.costs[number] * beat.share for number, beat in beats.items() if number in left)
         hosts = len({(beat.host, beat.process) for beat in beats.values()})
         titles = "; ".join(f"{beat.title} {100 * beat.share:.0f}%" for beat in list(beats.values())[:3])
-        message = f"at work: {hosts} ({titles})" if beats else "waiting"
+        message = f"working: {hosts} ({titles})" if beats else "waiting"
         self.job.progress(message, min(1.0, share / sum(self.costs.values())))

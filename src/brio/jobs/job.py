@@ -134,7 +134,7 @@ class Job:
             self.say(f"{len(self.cohort_before_exclusions)} scans; no exclusions were applied")
             return
         exclusions = self.audit.explain_exclusions()
-        ending = ", excluded by the audit:" if exclusions else ""
+        ending = "; the audit excludes:" if exclusions else ""
         self.say(f"{len(self.cohort)} of {len(self.cohort_before_exclusions)} scans are used{ending}")
         for participant, reasons in exclusions.items():
             self.say(f"  {participant}: {'; '.join(reasons)}")
@@ -144,7 +144,7 @@ class Job:
         if not self.too_few_sites:
             return
         n = len(find_two_class_sites(self.cohort))
-        self.say(f"{n} sites hold both classes, too few for validation sites; models are chosen only on source scans:")
+        self.say(f"{n} sites have both classes, too few for validation sites; models are chosen only on source scans:")
         names_by_choice: dict[str, list[str]] = {}
         for name, method in {method.name: method for method in methods}.items():
             given = self.spec.settings_of(name)
@@ -287,7 +287,7 @@ def describe_rest(runs: Mapping[str, Method], store: RunStore) -> str:
     if not left or left.keys() != seconds.keys():
         return ""
     total = sum(n * sum(seconds[name]) / len(seconds[name]) for name, n in left.items())
-    return f"the others take about {format_time(total)}, if as long as these"
+    return f"the others take about {format_time(total)} at this rate"
 
 
 def check_folds(names: Sequence[str], known: Sequence[str]) -> None:
@@ -316,7 +316,7 @@ def check_method(
     check_frames(method, cohort)
     check_needs(cohort, method.needs, method.settings, f"method '{name}'")
     if harmonise.kind != "none" and ("bold" in method.needs or find_method(name).control):
-        raise BrioError(f"method '{name}' reads more than connectomes and cannot be used with harmonise.kind")
+        raise BrioError(f"method '{name}' uses more than connectomes and cannot be used with harmonise.kind")
     if harmonise.kind != "none" and facts.refits:
         reason = "refit=true trains on validation sites, to which harmonise.kind is not fitted"
         raise BrioError(f"method '{name}': {reason}; leave out one of the two settings")
@@ -340,11 +340,11 @@ def explain_missing_validation(method: Method, n_sites: int, too_few_sites: bool
     if not method.needs_validation or method.facts.chooses_epochs_by_inner_folds:
         return ""
     least = protocol.folds.LEAST_SOURCE_SITES if final else protocol.LEAST_SITES
-    hint = f" ({setting} does without)" if setting else ""
+    hint = f" ({setting} needs none)" if setting else ""
     why = "validation_sites=0 leaves none"
     if too_few_sites:
         needed = least + protocol.USUAL_VALIDATION_SITES
-        why = f"{n_sites} sites with both classes are too few for validation sites ({needed} are needed)"
+        why = f"validation sites need at least {needed} sites with both classes (here {n_sites})"
     ways_out = [f"add --set {setting}" if setting else "choose another method"]
     if n_sites > least:
         ways_out.append(f"set protocol.validation_sites to 1{'' if n_sites == least + 1 else f' to {n_sites - least}'}")
@@ -359,7 +359,7 @@ def check_sites(cohort: Cohort, spec: JobSpec) -> None:
         return
     needed = f"leaving one site out needs at least {protocol.LEAST_SITES} sites with both classes"
     if not sites:
-        raise BrioError(f"{needed}, but there is none; add participants of the class that is missing")
+        raise BrioError(f"{needed}, but there are none; add participants of the missing class")
     folder = str(spec.cohort.path or spec.cohort.name if isinstance(spec.cohort, Cohort) else spec.cohort)
     methods = [word for name in spec.methods for word in ("--method", name)]
     settings = {name: value for name, value in spec.settings.items() if name != "protocol.validation_sites"}
@@ -368,7 +368,7 @@ def check_sites(cohort: Cohort, spec: JobSpec) -> None:
     words = ["brio", "run", folder, *methods, *options, "--protocol", "kfold", "--seeds", str(spec.seeds)]
     command = shlex.join([*words, "--out", f"{Path(folder).name}-kfold"])
     there = f"there {'is' if len(sites) == 1 else 'are'} {len(sites)} ({', '.join(sites)})"
-    remedy = f"add sites, or test new participants of the same sites by k-fold, --protocol kfold: {command}"
+    remedy = f"add sites, or test new participants of the same sites with --protocol kfold: {command}"
     raise BrioError(f"{needed}, but {there}; {remedy}")
 
 
@@ -380,7 +380,7 @@ def check_frames(method: Method, cohort: Cohort) -> None:
     names = [entry.name for entry in list_methods() if not entry.fixed]
     work = [name for name in names if not _explain_frames(make_method(name))]
     problem = f"method '{method.name}' needs the frames of scans for {purpose}, but cohort '{cohort.name}' has none"
-    raise BrioError(f"{problem}; give the time series, or choose among {', '.join(work)}")
+    raise BrioError(f"{problem}; import the time series, or use one of {', '.join(work)}")
 
 
 def _explain_frames(method: Method) -> str:

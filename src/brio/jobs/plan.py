@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..cohort import Cohort
 from ..device import memory_budget
 from ..errors import BrioError
+from ..formatting import format_count
 from ..methods import find_method, make_method
 from ..protocol import FOLD_RULE, Fold, count_inner_folds, list_fold_names, make_folds
 from ..results import Plan, PlannedMethod, RunStore, TuningRecord
@@ -156,8 +157,9 @@ def plan_runs(
     names = spec.folds or list_fold_names(cohort, spec.protocol, job.protocol_settings)
     n_runs = sum(len(m.configurations or ()) or 1 for m in methods.values()) * len(names) * len(seeds)
     if n_runs > MOST_RUNS:
-        parts = f"{len(methods)} methods, {len(names)} folds, {len(seeds)} seeds"
-        raise BrioError(f"this job would have {n_runs:,} runs ({parts}); choose fewer, at most {MOST_RUNS:,}")
+        counts = {"method": len(methods), "fold": len(names), "seed": len(seeds)}
+        parts = ", ".join(format_count(n, word) for word, n in counts.items())
+        raise BrioError(f"this job would have {n_runs:,} runs ({parts}), but at most {MOST_RUNS:,} are allowed")
     folds_of = {seed: make_folds(cohort, spec.protocol, seed, job.protocol_settings) for seed in seeds}
     check_folds(spec.folds or (), [fold.name for fold in folds_of[seeds[0]]])
     runs: dict[str, PlannedRun] = {}

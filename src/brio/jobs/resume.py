@@ -142,7 +142,7 @@ def _agree_on_stacks(plan: JobPlan, folder: Path) -> JobPlan:
     except BrioError:
         if not place.is_dir():  # else another process was faster
             raise
-    return resume_plan(Plan.read(place, f"remove {place} and give the command again"), plan, folder)
+    return resume_plan(Plan.read(place, f"remove {place} and run the command again"), plan, folder)
 
 
 def _mend_cohort_files(job: Job, plan: Plan, folder: Path) -> None:
@@ -231,7 +231,7 @@ def _state_plan(plan: Mapping[str, Any]) -> dict[str, Any]:
         stated |= {f"{words} of method {name}": method.get(fact) for fact, words in _OF_METHOD.items()}
         stated |= {f"setting {key} of {name}": value for key, value in method["settings"].items()}
     stated["scans after exclusions (see --with)"] = f"{n_scans} (fingerprint {after[:12]})"
-    stated["threads (OMP_NUM_THREADS; numbers repeat exactly only with as many)"] = rest.pop("threads")
+    stated["threads (OMP_NUM_THREADS; results are identical only with the same number)"] = rest.pop("threads")
     return stated | {name.replace("_", " "): value for name, value in rest.items()}
 
 
@@ -276,7 +276,7 @@ def _changed_settings(plan: Plan) -> dict[str, Any]:
         for key in changed.keys() & _read_defaults(name).keys():
             if planned.settings.get(key) != changed[key]:
                 values = f"{planned.settings.get(key)} for method '{name}' and {changed[key]} for another one"
-                raise BrioError(f"{files.PLAN}: setting '{key}' is {values}; give each method a command of its own")
+                raise BrioError(f"{files.PLAN}: setting '{key}' is {values}; run each method with a command of its own")
     return changed
 
 

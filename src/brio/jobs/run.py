@@ -53,7 +53,7 @@ class LocalEngine(Engine):
             return cls(PLAN_ONLY)
         match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", shard.strip())
         if match is None or not 1 <= int(match[1]) <= int(match[2]):
-            raise BrioError(f"--shard {shard}: write I/N with I from 1 to N, for example 2/8, or write plan")
+            raise BrioError(f"--shard {shard}: write I/N with I from 1 to N, for example 2/8, or plan")
         return cls((int(match[1]), int(match[2])))
 
     @property
@@ -72,7 +72,7 @@ class LocalEngine(Engine):
                 f"{format_count(n, 'stack')} in total: with --shard 1/{n} to --shard {n}/{n}, each command trains one"
             )
         if first > n:
-            return job.say(f"shard {first} of {step}: there is no stack for it; {format_count(n, 'stack')} in total")
+            return job.say(f"shard {first} of {step} has nothing to train: the job has {format_count(n, 'stack')}")
         costs = dict(list(plan.estimate_costs(job.cohort).items())[first - 1 :: step])
         total, done = sum(costs.values()), 0.0
         largest: float | None = max(costs.values(), default=None)
@@ -131,7 +131,7 @@ def start_job(spec: JobSpec, progress: Progress = silent, say: Say = ignore) -> 
     if RECOMMENDED in spec.methods:
         unsuited = {}
         if is_label_sex(job.cohort):
-            unsuited["covariates-only"] = "would be given sex, which is the label here"
+            unsuited["covariates-only"] = "would have sex as input, which is the label here"
         if (pd.Series(job.cohort.n_frames).groupby(job.cohort.sites).nunique() == 1).all():
             unsuited["length-only"] = "cannot work, because all scans of a site have the same length"
         if reason := _explain_missing_inner_folds(job):
@@ -198,7 +198,7 @@ def describe_shard(shard: Shard, finished: bool, out: Path) -> str:
         if finished
         else (f"other runs are not finished; 'brio status {out}' shows their progress")
     )
-    return f"shard {shard[0]}/{shard[1]} is finished, {rest}. To write the tables, run the same command without --shard"
+    return f"shard {shard[0]}/{shard[1]} is finished; {rest}. To write the tables, run the same command without --shard"
 
 
 def train_final_runs(job: Job, method: Method, runs: Sequence[Run], folder: Path) -> list[FittedRun]:
@@ -248,7 +248,7 @@ def tune_job(
     with open_job(job, _plan_search(job, drawn), out / SEARCH, allow_other_device=planned) as (plan, store):
         train_stacks(job, plan, store, allow_divergence=True)
         if job.shard is not None and not all(key in store for key in plan.runs):
-            say("the search is not finished: when all shards are finished, run all these commands again")
+            say("the search is not finished; when all shards are finished, run all these commands again")
             say(describe_shard(job.shard, False, out))
             return None
         record, table = _choose_settings(job, plan, store, drawn, budget=budget, oracle=oracle)

@@ -157,7 +157,7 @@ def split_settings(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         part, _, key = name.rpartition(".")
         if part not in parts:
             prefixes = " or ".join(f"'{p}.'" for p in parts if p)
-            raise BrioError(f"setting '{name}' is unknown; settings with a dot begin with {prefixes}")
+            raise BrioError(f"setting '{name}' is unknown; settings with a dot must begin with {prefixes}")
         parts[part][key] = value
     return parts
 

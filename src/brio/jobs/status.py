@@ -23,7 +23,7 @@ def describe_jobs(folder: Path) -> list[str]:
     lines = [line for place in _find_jobs(folder) for line in _describe_job(place)]
     if not lines:
         remedy = "give the --out of 'brio run', 'brio tune' or 'brio study', or wait until its runs are planned"
-        raise BrioError(f"{folder}: has no plan of a job ({PLAN}); {remedy}")
+        raise BrioError(f"{folder}: contains no plan of a job ({PLAN}); {remedy}")
     return lines
 
 
@@ -44,7 +44,7 @@ def _describe_job(folder: Path) -> list[str]:
     lines = [f"{folder}: {len(done)} of {len(keys)} runs are finished ({100 * len(done) // max(1, len(keys))}%)"]
     if len(done) == len(keys):
         has_tables = is_kept(folder / SUMMARY) or folder.name in (SEARCH, MEMBERS)
-        return lines if has_tables else [*lines, "  no tables yet: the command without --shard writes them"]
+        return lines if has_tables else [*lines, "  no tables yet; run the command without --shard to write them"]
     finished = {number for number, stack in enumerate(plan.stacks, 1) if all(key in store for key in stack)}
     running = [heartbeat for heartbeat in list_heartbeats(folder) if heartbeat.stack not in finished]
     at_work = {heartbeat.stack for heartbeat in running}
@@ -57,9 +57,9 @@ def _describe_job(folder: Path) -> list[str]:
     others = [key for number, stack in enumerate(plan.stacks, 1) if number not in measured for key in stack]
     missing = len(others) - sum(key in store for key in others)
     if missing and not done:
-        return [*lines, "  time left: not known before a stack is finished"]
+        return [*lines, "  time left: unknown until a stack is finished"]
     seconds_per_run = sum(store.read_record(key).row.seconds for key in done) / max(1, len(done))
     seconds = missing * seconds_per_run + sum(measured.values())
     workers = len({(heartbeat.host, heartbeat.process) for heartbeat in running})
-    pace = f"with {format_count(workers, 'worker', 'workers')}" if workers else "once a worker is there"
-    return [*lines, f"  time left: about {format_time(seconds / max(1, workers))} {pace}, if the rest takes as long"]
+    pace = f"with {format_count(workers, 'worker', 'workers')}" if workers else "once a worker is available"
+    return [*lines, f"  time left: about {format_time(seconds / max(1, workers))} {pace}, at the present rate"]

@@ -32,7 +32,7 @@ def reliability_curve(
     """
     label, probability = np.asarray(label), np.asarray(probability, dtype=float)
     if bins < 1:
-        raise BrioError(f"bins={bins}: at least 1 is needed")
+        raise BrioError(f"bins={bins}: must be at least 1")
     if not ((probability >= 0) & (probability <= 1)).all():
         raise BrioError("probabilities must lie between 0 and 1; convert logits to probabilities first")
     edges = np.unique(np.quantile(probability, np.linspace(0, 1, bins + 1)))
@@ -124,7 +124,7 @@ def roc_band(
         curves.append(np.mean([np.interp(grid, *step) for step in steps], axis=0))
         areas.append(np.mean([np.trapezoid(true, false) for false, true in steps]))
     if not curves:
-        raise BrioError(f"no ROC curve: one class only at {'; '.join(one_class_units) or 'nothing'}")
+        raise BrioError(f"no ROC curve: one class only at {'; '.join(one_class_units) or 'no site'}")
     limits = (0.0, 1.0)
     band = np.array([t_interval(rates, correction, limits=limits) for rates in np.transpose(curves)])
     mean = np.mean(curves, axis=0)

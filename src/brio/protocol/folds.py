@@ -24,7 +24,7 @@ FOLD_RULE = 2
 """Version of the rule that assigns participants to the folds of k-fold, which results state; jobs without it followed
 the first, under which the classes were not balanced."""
 
-MORE = "add participants of the class that is missing"
+MORE = "add participants of the missing class"
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,8 +93,8 @@ def leave_one_site_out(cohort: Cohort, seed: int, validation_sites: int = 2) -> 
             advice = "use k-fold (--protocol kfold), which tests new participants of the same sites, or add sites"
             if len(usable) >= LEAST_SOURCE_SITES:
                 lower = f"lower protocol.validation_sites to {len(usable) - LEAST_SOURCE_SITES}, or add sites"
-                advice = f"leave out protocol.validation_sites, which then follows the number of sites, or {lower}"
-            counts = f"{len(usable)} other sites hold both classes"
+                advice = f"leave out protocol.validation_sites, which then depends on the number of sites, or {lower}"
+            counts = f"{len(usable)} other sites have both classes"
             _refuse_too_few_sites(f"test site {test}: {counts}", validation_sites, LEAST_SOURCE_SITES, advice)
         folds.append(_split_sites(cohort, str(test), usable[validation_sites:], usable[:validation_sites], [str(test)]))
     return sorted(folds, key=lambda f: f.name)
@@ -131,7 +131,7 @@ def make_training_fold(cohort: Cohort, seed: int, validation_sites: int | str | 
     if validation_sites == "auto":
         validation_sites = count_validation_sites(len(two_class_sites))
     if isinstance(validation_sites, str):
-        raise BrioError(f"validation_sites='{validation_sites}': give a number, auto, or a list of names of sites")
+        raise BrioError(f"validation_sites='{validation_sites}': expected a number, auto or a list of site names")
     if isinstance(validation_sites, int | float | np.integer | np.floating):  # parameter grids hold numpy's numbers
         require_number(validation_sites, ValidationSites, "validation_sites")
         wanted = int(validation_sites)
@@ -141,11 +141,13 @@ def make_training_fold(cohort: Cohort, seed: int, validation_sites: int | str | 
         wanted = len(validation)
         for name in validation:
             if name not in two_class_sites:
-                raise BrioError(f"validation site '{name}': no site of the cohort with both classes has that name")
+                raise BrioError(f"validation site '{name}': the cohort has no site of this name with both classes")
     least = LEAST_SOURCE_SITES if wanted else 1  # one site teaches what inner folds over its participants choose
     if len(two_class_sites) < wanted + least:
-        advice = "leave out validation_sites, which then follows the number of sites, or add sites" if wanted else MORE
-        counts = f"{len(two_class_sites)} of the {len(ring)} sites hold both classes"
+        advice = (
+            "leave out validation_sites, which then depends on the number of sites, or add sites" if wanted else MORE
+        )
+        counts = f"{len(two_class_sites)} of the {len(ring)} sites have both classes"
         _refuse_too_few_sites(counts, wanted, least, advice)
     return _split_sites(cohort, "all", [name for name in two_class_sites if name not in validation], validation, [])
 
@@ -247,14 +249,14 @@ def site_stratified_kfold(cohort: Cohort, seed: int, n_folds: int = 10, validati
     fold_of_scan = assign_stratified_folds(draws.addresses(cohort.participant_ids), sites, labels, n_folds, seed)
     if len(np.unique(fold_of_scan)) < n_folds:
         few = f"{len(cohort)} scans are too few for so many folds"
-        raise BrioError(f"protocol.n_folds={n_folds}: {few}; lower it, for instance --set protocol.n_folds=5")
+        raise BrioError(f"protocol.n_folds={n_folds}: {few}; lower it, for example --set protocol.n_folds=5")
     folds = []
     for k in range(n_folds):
         validation = [(k + 1 + v) % n_folds for v in range(validation_folds)]
         in_source = ~np.isin(fold_of_scan, [k, *validation])
         usable = [s for s in np.unique(sites) if len(np.unique(labels[in_source & (sites == s)])) == 2]
         if not usable:
-            raise BrioError(f"fold {k + 1}: none of its source sites holds both classes; {MORE}")
+            raise BrioError(f"fold {k + 1}: none of its source sites has both classes; {MORE}")
         folds.append(
             Fold(
                 name=str(k + 1),
@@ -297,7 +299,7 @@ def assign_inner_folds(cohort: Cohort, fold: Fold, least_sites: int, seed: int =
         raise BrioError(f"{needing} {needed}; add participants or sites")
     if counts.min(axis=None) < 2:  # and every site has both classes without it
         site, least = counts.min(axis=1).idxmin(), counts.min(axis=None)
-        needed = f"2 of each class at every source site, but site {site} has {least} of one class"
+        needed = f"2 participants of each class at every source site, but site {site} has {least} of one class"
         raise BrioError(f"{needing} {needed}; add participants, or leave the site out")
     # dealt class by class, not site by site: then every fifth has both classes as soon as each has five participants
     return deal_in_turn(draws.addresses(participants), labels.astype(str), site_number, FIFTHS, seed)
@@ -393,14 +395,16 @@ def make_folds(cohort: Cohort, protocol: str, seed: int, settings: ProtocolSetti
 def describe_allowed_protocols(cohort: Cohort) -> list[str]:
     """Say which protocols the number of sites with both classes allows, and how models are chosen then."""
     n = len(find_two_class_sites(cohort))
-    sites = f"{n} site{'s hold' if n != 1 else ' holds'} both classes"
+    sites = f"{n} site{'s have' if n != 1 else ' has'} both classes"
     if n >= SITES_WITH_VALIDATION:
         how = f"leave one site out, with {USUAL_VALIDATION_SITES} validation sites in every fold"
         return [f"{sites}: {how} (the default)"]
     if n >= LEAST_SITES:
-        how = f"leave one site out, without validation sites (the default; these need {SITES_WITH_VALIDATION})"
+        how = (
+            f"leave one site out, without validation sites (the default with fewer than {SITES_WITH_VALIDATION} sites)"
+        )
         return [f"{sites}: {how}", "penalties and numbers of epochs are chosen by inner folds of the source scans"]
     if n >= 1:
-        how = "k-fold tests new participants of the same sites: --protocol kfold"
-        return [f"{sites}: too few to leave one out (at least {LEAST_SITES}); {how}"]
-    return ["no site holds both classes: nothing can be learned within a site; add participants of the other class"]
+        how = "use --protocol kfold to test new participants of the same sites"
+        return [f"{sites}: too few to leave one out (at least {LEAST_SITES} are needed); {how}"]
+    return ["no site has both classes, so nothing can be learned within a site; add participants of the other class"]

@@ -32,7 +32,7 @@ class _SiteSplitter(BaseCrossValidator):
             raise BrioError(f"{type(self).__name__}: groups must be one site for each scan, not shape {sites.shape}")
         missing = np.flatnonzero(pd.isna(sites))
         if len(missing):
-            raise BrioError(f"{type(self).__name__}: the site of scan {missing[0]} is missing in groups")
+            raise BrioError(f"{type(self).__name__}: groups has no site for scan {missing[0]}")
         return sites.astype(str) if sites.dtype == object else sites
 
 
@@ -149,7 +149,7 @@ class SiteStratifiedKFold(_SiteSplitter):
             raise BrioError("SiteStratifiedKFold stratifies by site and class: it needs y")
         check_consistent_length(X, y, sites)
         if not isinstance(self.n_splits, numbers.Integral) or not 2 <= self.n_splits <= len(sites):
-            raise BrioError(f"SiteStratifiedKFold: n_splits={self.n_splits}, but it must be from 2 to {len(sites)}")
+            raise BrioError(f"SiteStratifiedKFold: n_splits={self.n_splits}, but it must be between 2 and {len(sites)}")
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         ids = np.arange(len(sites))
         if self.participants is not None:

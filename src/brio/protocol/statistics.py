@@ -62,9 +62,9 @@ def explain_few_sites(n_sites: int) -> str:
         return ""
     reach = stdtrit(n_sites - 1, 1 - ALPHA / 2) * np.sqrt(1 / n_sites + site_correction(n_sites))
     return (
-        f"With {n_sites} sites, only very large effects are significant at new sites, because 95% intervals over "
-        f"sites reach {reach:.1f} SDs of the sites to either side (t, {n_sites - 1} degrees of freedom); a small p "
-        "over participants or permuted labels does not contradict this, because it is about these sites alone."
+        f"With {n_sites} sites, only very large effects are significant for new sites, because 95% intervals over "
+        f"sites extend {reach:.1f} SDs of the sites to either side (t, {n_sites - 1} degrees of freedom). A small p "
+        "over participants or permuted labels does not contradict this, because it applies only to these sites."
     )
 
 

@@ -34,7 +34,7 @@ MEMBERS, EVALUATION = "members", "evaluation"
 RUNS, RECORD, WEIGHTS = "runs", "run.json", "weights.safetensors"
 CHECKPOINTS, SHARED_PLAN = "checkpoints", "shared-plan"
 STUDY, TABLE, FINDING = "study.json", "table.csv", "finding.md"
-PLAN_AGAIN = f"remove {PLAN} and run the command of the job again; its finished runs are kept"
+PLAN_AGAIN = f"remove {PLAN} and run the command of the job again; finished runs are kept"
 """Remedy where the plan or the hashes of a job are damaged."""
 
 TEXT_COLUMNS = (

@@ -107,9 +107,9 @@ def read_predictions(folder: Path) -> pd.DataFrame | None:
     some_alone = missing.any(axis=1) & ~missing.all(axis=1)
     if some_alone.any():
         k = int(some_alone.argmax()) + 1
-        raise file_error(path, f"has some of margin, logit and probability in row {k}; all or none are expected")
+        raise file_error(path, f"row {k} has only some of margin, logit and probability; expected all or none")
     if predictions.duplicated(["method", "fold", "seed", "participant_id"]).any():
-        raise file_error(path, "has a participant more than once for the same method, fold and seed")
+        raise file_error(path, "lists a participant more than once for the same method, fold and seed")
     return predictions
 
 
@@ -216,10 +216,10 @@ def _check_agreement(summary: Summary, table: pd.DataFrame, path: Path) -> None:
     for column, known in (("method", summary.methods), ("fold", summary.folds), ("seed", summary.seeds)):
         unknown = [value for value in table[column].unique() if value not in known]
         if unknown:
-            raise file_error(path, f"has the {column} {show_value(str(unknown[0]))}, which {SUMMARY} does not have")
+            raise file_error(path, f"has the {column} {show_value(str(unknown[0]))}, which is not in {SUMMARY}")
     absent = [method for method in summary.methods if method not in set(table["method"])]
     if absent:
-        raise file_error(path, f"has no row of the method {show_value(absent[0])} of {SUMMARY}")
+        raise file_error(path, f"has no row for the method {show_value(absent[0])}, which is in {SUMMARY}")
 
 
 def write_plan(

@@ -332,7 +332,7 @@ class Summary:
         require_folder(folder)
         path = folder / SUMMARY
         if not is_kept(path):
-            raise file_error(folder, f"has no {SUMMARY}", "'brio run' writes it when a job is finished")
+            raise file_error(folder, f"has no {SUMMARY}", "'brio run' writes it when the job is finished")
         summary = from_json(cls, read_json(path), path)
         check_fields(ProtocolSettings, summary.protocol_settings, path, place="protocol_settings")
         return summary
@@ -445,7 +445,7 @@ class TuningRecord:
     def __post_init__(self) -> None:
         protocol = self.protocol.get("name")
         if protocol not in PROTOCOLS:
-            raise BrioError(f"protocol.name is {show_value(protocol)}, {' or '.join(PROTOCOLS)} is expected")
+            raise BrioError(f"protocol.name is {show_value(protocol)}, expected {' or '.join(PROTOCOLS)}")
         for method, folds in self.choices.items():
             if method not in self.tried:
                 raise BrioError(f"tried.{method} is missing")

@@ -189,7 +189,7 @@ def remove_dead_heartbeats(folder: Path, at_work: bool = True) -> None:
     remove_empty_folder(folder / WORKERS)
 
 
-RUN_AGAIN = "remove its folder and give the command of the job again: its stack alone is trained again"
+RUN_AGAIN = "remove its folder and run the command of the job again; only its stack is trained again"
 STATE_GROUPS = ("learned.", "training.", "inference.")
 """Groups of tensors besides the parameters."""
 
@@ -257,7 +257,9 @@ class RunStore:
 
         path = self.folder / key / WEIGHTS
         if not is_kept(path, RUN_AGAIN):
-            raise file_error(path, "was not kept (--records-only)", "run again without it into another --out")
+            raise file_error(
+                path, "was not kept (--records-only)", "run the job again without --records-only, into another --out"
+            )
         try:
             return load(read_file(path, RUN_AGAIN))
         except SafetensorError as error:
@@ -281,7 +283,7 @@ class RunStore:
             raise file_error(path, f"cannot be read ({error})", RUN_AGAIN) from error
 
 
-NOT_USED = "it is not used: the stack is trained from its first epoch"
+NOT_USED = "it is not used, and the stack is trained from its first epoch"
 
 
 def write_checkpoint(path: Path, identity: str, seconds: float, checkpoint: StackCheckpoint) -> None:
@@ -308,7 +310,7 @@ def read_checkpoint(path: Path, identity: str) -> tuple[StackCheckpoint, float]:
         raise file_error(path, "is damaged", NOT_USED)
     content: dict[str, Any] = json.loads(document)
     if content["identity"] != identity:
-        raise file_error(path, "is of another plan, version or device", NOT_USED)
+        raise file_error(path, "belongs to another plan, version or device", NOT_USED)
     return StackCheckpoint(content["facts"], tensors), content["seconds"]
 
 

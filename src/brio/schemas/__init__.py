@@ -57,7 +57,7 @@ StoredPositive = Annotated[float, Meta(gt=0)]
 StoredCount = Annotated[int, Meta(ge=0, le=_LARGEST, description="a whole number of at least 0")]
 StoredPositiveCount = Annotated[int, Meta(ge=1, le=_LARGEST, description="a whole number of at least 1")]
 StoredLabel = Annotated[int, Meta(ge=0, le=1, description="0 or 1")]
-Name = Annotated[str, Meta(pattern=r"\A[^\r\n]+\Z", description="text in one line that is not empty")]
+Name = Annotated[str, Meta(pattern=r"\A[^\r\n]+\Z", description="non-empty text on one line")]
 Hex = Annotated[str, Meta(pattern=r"\A[0-9a-f]+\Z", description="text of hexadecimal digits")]
 Setting = bool | int | float | str | None
 NOT_EMPTY = Meta(min_length=1, description="at least one item")
@@ -69,7 +69,7 @@ def read_bounded(path: Path, max_bytes: int, remedy: str = REPEAT_JOB) -> bytes:
     """Read a regular file of a known largest size."""
     try:
         if path.exists() and not path.is_file():
-            raise file_error(path, "is no regular file", remedy)
+            raise file_error(path, "is not a regular file", remedy)
         with path.open("rb") as file:
             # memory is reserved for all that is asked for, so no more than the file has
             content = file.read(min(os.fstat(file.fileno()).st_size, max_bytes) + 1)
@@ -78,7 +78,7 @@ def read_bounded(path: Path, max_bytes: int, remedy: str = REPEAT_JOB) -> bytes:
     except MemoryError:
         raise file_error(path, "does not fit into memory", remedy) from None
     if len(content) > max_bytes:
-        raise file_error(path, f"is larger than {max_bytes >> 20} MiB, and brio writes no such file", remedy)
+        raise file_error(path, f"is larger than {max_bytes >> 20} MiB, more than any file that brio writes", remedy)
     return content
 
 
@@ -117,7 +117,7 @@ def parse_json(content: bytes, path: Path, remedy: str = REPEAT_JOB) -> dict[str
     except ValueError as error:
         raise file_error(path, f"cannot be read ({error})", remedy) from error
     if not isinstance(document, dict):
-        raise file_error(path, "holds no JSON object", remedy)
+        raise file_error(path, "contains no JSON object", remedy)
     return document
 
 
@@ -131,7 +131,7 @@ def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _read_whole_number(digits: str) -> int:
     if len(digits) > 20 or not -_LARGEST <= int(digits) <= _LARGEST:
-        raise _OddDocumentError(f"holds a whole number of {len(digits.lstrip('-'))} digits")
+        raise _OddDocumentError(f"contains a whole number of {len(digits.lstrip('-'))} digits")
     return int(digits)
 
 
@@ -148,7 +148,7 @@ def _check_document(value: Any, levels: int, check_text: bool) -> None:
         for one in value if isinstance(value, list) else (*value, *value.values()):
             _check_document(one, levels - 1, check_text)
     elif check_text and isinstance(value, str) and (find_control(value, LINES) or re.search("[\ud800-\udfff]", value)):
-        raise _OddDocumentError(f"holds the text {json.dumps(value)[:40]}, which is no text that brio writes")
+        raise _OddDocumentError(f"contains the text {json.dumps(value)[:40]}, which brio never writes")
 
 
 def to_json(record: Any) -> Any:
@@ -212,11 +212,11 @@ def _explain_misfit(kind: Any, document: Any, message: str, place: str) -> str:
         return f"{_join(place, missing[1])} is missing"
     if where.startswith("key`"):
         key, words = _find_misfit(kind, document, value, message), describe_kind(_unwrap(types[0]).key_type)
-        return f"a key of {place} is {show_value(key)}, {words} is expected"
+        return f"a key of {place} is {show_value(key)}, expected {words}"
     if not re.match("Expected `|Invalid enum value|Number out of range", problem):  # a record that checks itself
         return f"{place}: {problem}" if place else problem
     words = " or ".join(describe_kind(one, "null") for one in types)
-    return f"{place or 'the file'} is {show_value(value)}, {words} is expected"
+    return f"{place or 'the file'} is {show_value(value)}, expected {words}"
 
 
 def _unwrap(kind: Any) -> Any:
@@ -306,7 +306,7 @@ def check_rows(content: bytes, path: Path, separator: str, remedy: str = REPEAT_
     lines = text.split("\n")
     for number, line in enumerate(lines, start=1):
         if control := find_control(line, "\t\r"):
-            raise file_error(path, f"line {number} holds the control character {control}", remedy)
+            raise file_error(path, f"line {number} contains the control character {control}", remedy)
         if len(line) > MAX_LINE:
             raise file_error(path, f"line {number} has {len(line):,} characters", remedy)
     rows = [(number, line.count(separator) + 1) for number, line in enumerate(lines, start=1) if line.strip()]
@@ -320,7 +320,7 @@ def check_rows(content: bytes, path: Path, separator: str, remedy: str = REPEAT_
     for number, n_cells in rows:
         if n_cells != n_columns:
             cells = "cell" if n_cells == 1 else "cells"
-            raise file_error(path, f"line {number} has {n_cells} {cells}, the header has {n_columns}", remedy)
+            raise file_error(path, f"line {number} has {n_cells} {cells}, but the header has {n_columns}", remedy)
     header = next(csv.reader(io.StringIO(text.lstrip("\r\n"), newline=""), delimiter=separator))
     name, count = Counter(header).most_common(1)[0]
     if count > 1:
@@ -344,7 +344,7 @@ def _check_column(column: pd.Series, kind: Any, path: Path, remedy: str) -> pd.S
     if misfits:
         k, words = misfits[0], describe_kind(kind, "an empty cell")
         shown = show_value(str(column.iloc[k])) if filled[k] else "empty"
-        raise file_error(path, f"column '{column.name}' is {shown} in row {k + 1}, {words} is expected", remedy)
+        raise file_error(path, f"column '{column.name}' is {shown} in row {k + 1}, expected {words}", remedy)
     if isinstance(types[0], kinds.IntType) and len(types) == 1:
         return pd.Series(values, index=column.index, name=column.name, dtype=np.int64)
     if is_number and not pd.api.types.is_numeric_dtype(column):  # a number of many digits is read as text

@@ -244,7 +244,7 @@ def _refuse_special(path: Path) -> None:
     except OSError:  # it is not there, or points nowhere
         return
     if not stat.S_ISREG(kind):
-        raise BrioError(f"{path}: is {'a folder' if stat.S_ISDIR(kind) else 'no ordinary file'}; give another name")
+        raise BrioError(f"{path}: is {'a folder' if stat.S_ISDIR(kind) else 'not a regular file'}; choose another name")
 
 
 def write_atomically(path: Path, content: str | bytes, wait: bool = True) -> None:
@@ -425,7 +425,7 @@ class Sums:
 def hash_file(path: Path) -> str:
     """Compute the SHA-256 of a regular file; a pipe would wait for a writer, and a device has no end."""
     if not stat.S_ISREG(path.stat().st_mode):
-        raise OSError(errno.EINVAL, "it is no ordinary file", str(path))
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -18,8 +18,8 @@ METHODS = ("coral", "irm", "gsat", "brainood", "core", "backbone", "brio")
 """The methods of the paper. BRIO w/o QG at lambda_env = 0 is the backbone."""
 
 _OVERLAP = (
-    "Site discrepancy and predictive variation are measured on source scans, most of which the folds share. The "
-    "results hold for other folds and seeds of these scans, not for other participants."
+    "Site discrepancy and predictive variation are measured on source scans, most of which are shared between folds. "
+    "The results hold for other folds and seeds of these scans, not for other participants."
 )
 
 
@@ -66,14 +66,14 @@ def relate_discrepancy_to_variation(context: StudyContext, arms: list[Arm]) -> F
     brackets.append(bracket_interval(rate_ends, "{:.0f}".format, whole=100))
     if rho == rho:
         text.append(
-            f"Spearman's rho of D_site and predictive variation over {len(rows)} runs is {rho:.2f}{brackets[0]}."
+            f"Spearman's rho between D_site and predictive variation over {len(rows)} runs is {rho:.2f}{brackets[0]}."
         )
         statistics.append(f"rho = {rho:.2f}{brackets[0]}")
     if rate == rate:
         least_site, least_re = (summary.loc[summary[column].idxmin(), "arm"] for column in ("D_site", "D_re_pred"))
         text += [
-            "Discordant pairs of methods (the one with the smaller D_site has the larger variation in the same fold "
-            f"and seed): {rate:.0f}%{brackets[1]}.",
+            "Discordant pairs of methods (in the same fold and seed, the method with the smaller D_site has the larger "
+            f"variation): {rate:.0f}%{brackets[1]}.",
             f"D_site is lowest for {display_name(least_site)}. Predictive variation is lowest for "
             f"{display_name(least_re)}.",
         ]
@@ -83,14 +83,14 @@ def relate_discrepancy_to_variation(context: StudyContext, arms: list[Arm]) -> F
         summary = summary.merge(differences, on="arm", how="left")
         text.append(sentence)
     if any(brackets):
-        text.append(f"Brackets hold 95% bootstrap intervals over folds. {_OVERLAP}")
+        text.append(f"Brackets show 95% bootstrap intervals over folds. {_OVERLAP}")
     text += describe_left_out(context, METHODS)
     return Finding(rows, summary, text, lambda: _draw_methods(rows, summary, statistics))
 
 
 def _label_measures(axis: Any, title: str, log: str, **legend: Any) -> None:
     """Label the axes of a figure of predictive variation against D_site."""
-    x, y = "site discrepancy D_site of source sites", "normalised predictive variation"
+    x, y = "site discrepancy D_site (source sites)", "normalised predictive variation"
     label_axis(axis, x, y, title=title, log=log, legend=OUTSIDE | legend)
 
 
@@ -173,7 +173,7 @@ def _draw_strengths(summary: pd.DataFrame, differences: pd.DataFrame) -> Any:
         row = summary[summary["arm"] == name].iloc[0]
         label = "\n".join([display_name(name), *(f"({state_p(value)})" for value in p[p.index == name])])
         axis.scatter(row["D_site"], row["D_re_pred"], s=80, zorder=3, label=label, **series_style(k))
-    title = "means over runs, labelled with lambda_env\np: variation compared with BRIO, after Holm's correction"
+    title = "means over runs, labelled with lambda_env\np: comparison of variation with BRIO, after Holm's correction"
     _label_measures(axis, title, "x", labelspacing=1.0)
     return figure
 
@@ -198,10 +198,10 @@ def count_mismatches(context: StudyContext, arms: list[Arm]) -> Finding:
     total = summary.set_index("arm")[_RATES["mismatch"]]
     others = total.drop("brio")
     text = [
-        f"Mismatches are {total['brio']:.0f}% of the runs of BRIO, and {others.mean():.0f}% of the runs of w/o QG "
-        f"({others.min():.0f} to {others.max():.0f}%, depending on lambda_env).",
-        f"The medians that define a mismatch are those of all {len(table)} runs. Validation AUC counts as preserved if "
-        f"it is at most {100 * DELTA_AUC:g} point below that of the backbone in the same fold and seed. Rates are "
+        f"{total['brio']:.0f}% of the runs of BRIO are mismatches, compared with {others.mean():.0f}% of the runs of "
+        f"w/o QG ({others.min():.0f} to {others.max():.0f}%, depending on lambda_env).",
+        f"The medians that define a mismatch are those of all {len(table)} runs. Validation AUC counts as preserved "
+        f"if it is at most {100 * DELTA_AUC:g} point below that of the backbone in the same fold and seed. Rates are "
         "compared fold by fold.",
         *(" ".join(describe_differences(tests[kind], "brio", f"{KINDS[kind]} mismatch rate")) for kind in KINDS),
         _OVERLAP,
@@ -223,7 +223,7 @@ def _draw_rates(summary: pd.DataFrame, labels: dict[str, str], tests: dict[str, 
         p_texts = [format_p(p[name]) if name in p else "" for name in summary["arm"]]
         axis.bar_label(bars, p_texts, padding=2, fontsize=7, color="0.3")
     axis.set_xticks(x, [labels[str(name)] for name in summary["arm"]], fontsize=8)
-    title = "above bars: p compared with BRIO, after Holm's correction"
+    title = "above bars: p of the comparison with BRIO, after Holm's correction"
     x_label, legend = "BRIO w/o QG at each lambda_env, and BRIO", ABOVE | {"ncols": 2}
     label_axis(axis, x_label, "mismatches, % of runs", title=title, legend=legend)
     return figure

@@ -27,7 +27,7 @@ BINS = 8
 
 @register_study("calibration")
 def measure_calibration(context: StudyContext, arms: list[Arm]) -> Finding:
-    """Fit calibration slope and intercept at each test site (default ridge), and split the Brier score."""
+    """Fit the calibration slope and intercept at each test site (default: ridge), and decompose the Brier score."""
     table = tabulate_runs(context, arms, _measure_site)
     predictions = {a.name: read_arm_predictions(context, a) for a in arms}
     sites = table.groupby(["arm", "fold"], sort=False).mean(numeric_only=True)  # over seeds
@@ -39,8 +39,8 @@ def measure_calibration(context: StudyContext, arms: list[Arm]) -> Finding:
     summary = pd.DataFrame([_summarise(name, own, means) for name, own in predictions.items()])
     text = [sentence for name in predictions for sentence in _describe_sites(name, means, sites.loc[name])]
     text.append(
-        "Linear models other than logistic regression are calibrated on inner folds over their source sites; margins, "
-        "and with them AUC and accuracy, stay as they are. Means over sites are of a random-effects model."
+        "Linear models other than logistic regression are calibrated on inner folds over their source sites; this does "
+        "not change margins, AUC or accuracy. Means over sites come from a random-effects model."
     )
     return Finding(table, summary, text, lambda: _draw_calibration(predictions, sites, means), digits=6)
 
@@ -92,13 +92,13 @@ def _describe_sites(name: str, means: dict[tuple[str, str], SiteMean], sites: pd
         listed = f" ({join_names(map(str, off.index))})" if len(off) else ""
         n_sites, (interval, at_new) = format_count(mean.n, "site"), _format_intervals(mean)
         sentence = (
-            f"{display_method(name)}, {words}: mean over {n_sites} {format_number(mean.mean)} (95% interval "
-            f"{interval}; at a new site {at_new}; calibrated would be {_IDEAL[quantity]:g}). The interval of "
-            f"{len(off)} of {n_sites} excludes it{listed}."
+            f"{display_method(name)}, {words}: the mean over {n_sites} is {format_number(mean.mean)} (95% interval "
+            f"{interval}; 95% prediction interval for a new site {at_new}; ideal value {_IDEAL[quantity]:g}). At "
+            f"{len(off)} of {n_sites}, the 95% interval excludes the ideal value{listed}."
         )
         if mean.n < len(sites):
             without = f"{len(sites) - mean.n} of {format_count(len(sites), 'site')}"
-            sentence += f" Not estimated at {without}: one class, or classes that do not overlap there."
+            sentence += f" Not estimated at {without}, with one class only or with classes that do not overlap."
         sentences.append(sentence)
     return sentences
 
@@ -128,7 +128,7 @@ def _draw_calibration(
         for row in range(1, len(folds), 2):  # stripes lead the eye from the name of a site to its estimates
             axis.axhspan(row - 0.5, row + 0.5, color="0.96", linewidth=0, zorder=-1)
     axes[1].set_yticks([*range(len(folds)), len(folds) + 0.7], [*folds, "mean over sites"], fontsize=8)
-    note = "Bars: 95% intervals, cut at the edge of an axis. Thin lines of the means: 95% interval of a new site."
+    note = "Bars: 95% intervals, cut off at the axis limits. Thin lines: 95% prediction interval for a new site."
     figure.supxlabel(note, fontsize=8, color="0.3")
     return figure
 
@@ -150,13 +150,14 @@ _SHOWN = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 
 @register_study("decision-curve")
 def draw_decision_curve(context: StudyContext, arms: list[Arm]) -> Finding:
-    """Compare the net benefit of a method (default ridge) with that of treating all and treating none."""
+    """Compare the net benefit of a method (default: ridge) with that of treating all and treating none."""
     table = tabulate_runs(context, arms, _score_thresholds)
     curves = {str(name): average_net_benefit(rows) for name, rows in table.groupby("arm", sort=False)}
     text = [_describe_curve(name, curve) for name, curve in curves.items()]
     text.append(
-        "Net benefit counts true positives, less false positives times the odds of the threshold, per scan, averaged "
-        "over test sites. It depends on the share of patients, which is that of this cohort and not that of a clinic."
+        "Net benefit is the number of true positives minus the number of false positives times the odds of the "
+        "threshold, per scan, averaged over test sites. It depends on the share of patients, which is that of this "
+        "cohort, not that of a clinic."
     )
     shown = [
         {
@@ -196,16 +197,16 @@ def average_net_benefit(rows: pd.DataFrame) -> pd.DataFrame:
 def _describe_curve(name: str, curve: pd.DataFrame) -> str:
     """At which thresholds the method is better than both simple rules."""
     better = curve.index[(curve["gain low"] > 0).to_numpy()]
-    name, rules = display_method(name), "that of treating all and of treating none"
+    name, rules = display_method(name), "that of treating all and that of treating none"
     if not len(better):
-        return f"{name}: at no threshold is the net benefit above {rules}."
+        return f"{name}: the net benefit exceeds {rules} at no threshold (95% interval above 0)."
     best, gaps = curve["gain"].idxmax(), np.diff(better) > 0.06
     listed = f"{better[0]:.2f} to {better[-1]:.2f}"
     if gaps.any() or len(better) == 1:
         listed = ", ".join(f"{t:.2f}" for t in better)
     return (
-        f"{name}: the net benefit is above {rules} at thresholds {listed} (95% interval above 0); the gain is largest "
-        f"at {best:.2f}, {curve.loc[best, 'gain']:.3f}."
+        f"{name}: the net benefit exceeds {rules} at thresholds {listed} (95% interval above 0); the largest gain is "
+        f"{curve.loc[best, 'gain']:.3f}, at {best:.2f}."
     )
 
 
@@ -225,7 +226,7 @@ def draw_curves(curves: dict[str, pd.DataFrame]) -> Any:
     top = max(float(curve["net_benefit"].max()) for curve in curves.values())
     x, limits, legend = "threshold probability", (-0.12, 1.08 * max(top, 0.1)), {"loc": "upper right"}
     label_axis(left, x, "net benefit per scan, mean over sites", xlim=(0, 1), ylim=limits, legend=legend)
-    label_axis(right, x, "gain over the better of all and none\n(95% interval over sites)", xlim=(0, 1))
+    label_axis(right, x, "gain over the better of treating all and none\n(95% interval over sites)", xlim=(0, 1))
     return figure
 
 
@@ -250,23 +251,23 @@ KINDS = {
 
 @register_study("adaptation")
 def study_adaptation(context: StudyContext, arms: list[Arm]) -> Finding:
-    """Adapt slope and intercept (default ridge) to 10, 20 and 40 scans of each test site, and score its other scans."""
+    """Adapt slope and intercept (default: ridge) to 10, 20 or 40 scans of each test site, and score its other scans."""
     table = tabulate_runs(context, arms, _score_sizes)
     if not table["size"].any():
         raise BrioError(
-            f"no test site has {SIZES[0] + LEAST_REST} scans of both classes, {SIZES[0]} to adapt to and {LEAST_REST} "
-            "to score; use a cohort with larger sites"
+            f"no test site has both classes and at least {SIZES[0] + LEAST_REST} scans ({SIZES[0]} to adapt to and "
+            f"{LEAST_REST} to score); use a cohort with larger sites"
         )
     changes = {str(name): summarise_sizes(rows) for name, rows in table.groupby("arm", sort=False)}
     summary = pd.concat([_format_sizes(name, own) for name, own in changes.items()], ignore_index=True)
     text = [_describe_sizes(name, own) for name, own in changes.items()]
     text += _name_small_sites(table)
     text.append(
-        f"Local scans are drawn from the test site {DRAWS} times for each size and seed, with its share of patients; "
-        "its other scans are scored, before and after. Slope and intercept are shrunk towards no change by the default "
-        f"widths of `brio adapt` (standard deviations {_DEFAULT.slope:g} of the logarithm of the slope and "
-        f"{_DEFAULT.intercept:g} of the intercept), which these scores did not choose. Accuracy is that of the "
-        "more probable class, intervals are over test sites."
+        f"Local scans are drawn from the test site {DRAWS} times for each size and seed, with the share of patients of "
+        "the site; its other scans are scored before and after adaptation. Slope and intercept are shrunk towards no "
+        f"change by the default widths of `brio adapt` (standard deviation {_DEFAULT.slope:g} for the logarithm of the "
+        f"slope and {_DEFAULT.intercept:g} for the intercept), which were not tuned on these scores. Accuracy is that "
+        "of the more probable class. Intervals are over test sites."
     )
     return Finding(table, summary, text, lambda: _draw_changes(changes), digits=6)
 
@@ -356,15 +357,15 @@ def _describe_sizes(name: str, points: pd.DataFrame) -> str:
     """What each number of local scans changed for one method."""
     columns = points.index, _format_changes(points, "brier adapted", 3), _format_changes(points, "accuracy adapted", 1)
     changes = [
-        f"{size} local scans {brier}, accuracy {accuracy} points ({n_sites} sites)"
+        f"with {size} local scans, {brier} and {accuracy} points ({n_sites} sites)"
         for size, brier, accuracy, n_sites in zip(*columns, points["sites"], strict=True)
         if size
     ]
     none = points.loc[0]
     return (
-        f"{display_method(name)}: without adaptation the Brier score is {none['brier']:.3f} and accuracy "
-        f"{none['accuracy']:.1f}% (means over {none['sites']:.0f} test sites). Change of the Brier score with "
-        f"{'; with '.join(changes)}."
+        f"{display_method(name)}: without adaptation, the Brier score is {none['brier']:.3f} and the accuracy "
+        f"{none['accuracy']:.1f}% (means over {none['sites']:.0f} test sites). Changes in Brier score and accuracy: "
+        f"{'; '.join(changes)}."
     )
 
 
@@ -372,14 +373,14 @@ def _name_small_sites(rows: pd.DataFrame) -> list[str]:
     """Name the sites that are left out of each size."""
     every = set(rows["fold"])
     missing = {size: sorted(every - set(rows.loc[rows["size"] == size, "fold"])) for size in SIZES}
-    listed = "; for ".join(f"{size} local scans: {join_names(names, 99)}" for size, names in missing.items() if names)
-    return [f"Too small, with fewer than {LEAST_REST} scans left to score, for {listed}."] if listed else []
+    listed = "; ".join(f"with {size} local scans, {join_names(names, 99)}" for size, names in missing.items() if names)
+    return [f"Left out because fewer than {LEAST_REST} scans would remain to be scored: {listed}."] if listed else []
 
 
 def _draw_changes(changes: dict[str, pd.DataFrame]) -> Any:
     """Change of the Brier score and of accuracy against the number of local scans."""
     figure, axes = make_panels(2, 9.0, 3.7)
-    labels = {"brier": "change of the Brier score; lower is better", "accuracy": "change of accuracy, points"}
+    labels = {"brier": "change in Brier score (lower is better)", "accuracy": "change in accuracy, points"}
     for axis, (score, label) in zip(axes, labels.items(), strict=True):
         for k, (name, points) in enumerate(changes.items()):
             own = points.drop(index=0)
@@ -392,5 +393,5 @@ def _draw_changes(changes: dict[str, pd.DataFrame]) -> Any:
         axis.axhline(0, color="0.35", linewidth=1.0, linestyle=(0, (1, 1.5)))
         limits, legend = (0, max(SIZES) + 10), {"loc": "upper right"} if score == "brier" else None
         y = f"{label}\n(95% interval over sites)"
-        label_axis(axis, "local scans", y, grid="y", legend=legend, xlim=limits, xticks=SIZES)
+        label_axis(axis, "number of local scans", y, grid="y", legend=legend, xlim=limits, xticks=SIZES)
     return figure

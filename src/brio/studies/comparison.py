@@ -14,7 +14,7 @@ import pandas as pd
 from ..cohort.covariates import COVARIATE_COLUMNS, describe_question
 from ..drawing import DASHED, draw_intervals, label_axis, make_panels, series_style
 from ..errors import BrioError
-from ..formatting import format_interval, format_number, format_signed
+from ..formatting import format_count, format_interval, format_number, format_signed
 from ..methods import find_method, list_methods
 from ..protocol import LEAST_SITES, find_two_class_sites
 from .context import Arm, StudyContext, display_name, list_own_arms, make_arm
@@ -90,8 +90,9 @@ def compare_ablations(context: StudyContext, arms: list[Arm]) -> Finding:
     text = [
         f"BRIO has a higher mean AUC than {n_lower} of the paper's four ablations.",
         *describe_differences(summary, "brio"),
-        f"Alignment adds {mean['brio'] - mean['backbone']:+.1f} points to the backbone; where names of source sites "
-        f"are shuffled within classes, {mean['brio-shuffled'] - mean['backbone-shuffled']:+.1f}.",
+        f"Alignment changes the mean AUC of the backbone by {mean['brio'] - mean['backbone']:+.1f} points, and by "
+        f"{mean['brio-shuffled'] - mean['backbone-shuffled']:+.1f} points if names of source sites are shuffled within "
+        "classes.",
     ]
 
     def label(name: str) -> str:
@@ -101,7 +102,7 @@ def compare_ablations(context: StudyContext, arms: list[Arm]) -> Finding:
 
 
 K_VALUES, J_VALUES, SCALES = (2, 4, 8, 16), (1, 2, 4, 8, 16), (0.5, 1.0, 2.0)
-_LABELS = {"K": "re-estimates K", "J": "factors J", "block": "block length, times its estimate"}
+_LABELS = {"K": "re-estimates K", "J": "factors J", "block": "block length, relative to its estimate"}
 
 
 def make_setting_arms(context: StudyContext) -> dict[str, dict[float, Arm]]:
@@ -140,7 +141,7 @@ def vary_settings(context: StudyContext, arms: list[Arm]) -> Finding:
         summaries.append(summary)
         best = summary.loc[summary["AUC"].idxmax()]
         label = _LABELS[setting][0].upper() + _LABELS[setting][1:]
-        text.append(f"{label}: the highest mean AUC is {best['AUC']:.1f}%, at {best['value']:g}.")
+        text.append(f"{label}: the mean AUC is highest at {best['value']:g} ({best['AUC']:.1f}%).")
         text += describe_differences(summary, "brio")
     summary = pd.concat(summaries, ignore_index=True)
     unit = "sites" if context.job.spec.protocol == "loso" else "folds"
@@ -177,14 +178,16 @@ def _ask_questions(context: StudyContext) -> tuple[list[str], list[str]]:
         try:
             n_sites = len(find_two_class_sites(context.job_for(question).cohort))
             if n_sites < LEAST_SITES:
-                raise BrioError(f"the question '{question}' leaves {n_sites} sites with both classes of {LEAST_SITES}")
+                few = format_count(n_sites, "site")
+                raise BrioError(f"the question '{question}' leaves {few} with both classes; {LEAST_SITES} are needed")
             asked.append(question)
         except BrioError as error:
             if context.questions:
                 raise
-            left_out.append(f"The question '{question}' is not asked: {error}.")
+            left_out.append(f"The label '{question}' is left out: {error}.")
     if not asked:
-        raise BrioError(f"study 'labels' has no other label to ask for. {' '.join(left_out)} Name one, as 'age>14.5'")
+        why = " ".join(left_out)
+        raise BrioError(f"study 'labels' has no label besides the cohort's own. {why} Give one, such as 'age>14.5'")
     return asked, left_out
 
 
@@ -206,14 +209,14 @@ def _explain_left_out(context: StudyContext, methods: list[str], questions: list
         missing = {name: why for name in methods if (why := job.missing_inputs(name))}
         given = [n for n in missing if job.cohort.label_covariate in map(COVARIATE_COLUMNS.get, find_method(n).needs)]
         if given:
-            sentences.append(f"Left out of '{question}', since they are given what it asks for: {', '.join(given)}.")
-        sentences += [f"Left out of '{question}': {why}." for name, why in missing.items() if name not in given]
+            sentences.append(f"Left out for '{question}', because it is one of their inputs: {', '.join(given)}.")
+        sentences += [f"Left out for '{question}': {why}." for name, why in missing.items() if name not in given]
     return sentences
 
 
 @register_study("labels", _list_label_arms)
 def compare_labels(context: StudyContext, arms: list[Arm]) -> Finding:
-    """Compare methods for the cohort's own label, age and sex: does the best method depend on what is asked?"""
+    """Compare methods for the cohort's own label, age and sex: does the best method depend on the label?"""
     questions, not_asked = _ask_questions(context)
     methods = list(dict.fromkeys(a.method for a in arms))
     by_label = {label: [a for a in arms if a.label == label] for label in (None, *questions)}
@@ -221,7 +224,7 @@ def compare_labels(context: StudyContext, arms: list[Arm]) -> Finding:
     shared = [name for name in own if all(name in {a.name for a in some} for some in by_label.values())]
     left_out = _explain_left_out(context, methods, questions)
     if not shared:
-        raise BrioError(f"no method can be trained for every label, so none is compared. {' '.join(left_out)}")
+        raise BrioError(f"no method can be trained for every label, so none are compared. {' '.join(left_out)}")
     reference = next((a.name for a in by_label[None] if a.method == "ridge" and a.name in shared), shared[0])
     rows = {label or OWN: context.collect_rows(some) for label, some in by_label.items()}
     tables = [tidy_rows(part).assign(question=label) for label, part in rows.items()]
@@ -229,14 +232,15 @@ def compare_labels(context: StudyContext, arms: list[Arm]) -> Finding:
     summaries = {label: _rank(part, reference) for label, part in rows.items()}
     columns = Counter(re.split("[>=]", question)[0].strip() for question in questions)
     several = " and ".join(column for column, n in columns.items() if n > 1)
-    repeated = f"{several} is asked for more than once, and " if several else ""
+    repeated = f"more than one label is about {several}, and " if several else ""
     text = [
-        f"Over {len(tables)} labels together, {_describe_best(summaries[TOGETHER])}.",
+        f"Over all {len(tables)} labels, {_describe_best(summaries[TOGETHER])}.",
         *describe_differences(summaries[TOGETHER], reference, "mean AUC over labels"),
         *_describe_consistency(summaries, reference, shared),
         *(f"{label}: {_describe_best(one)}." for label, one in summaries.items() if label != TOGETHER),
-        "Holm's correction counts the methods of one label. Labels share their scans, so they are averaged at each "
-        f"site first, with the same weight, and the tests count sites; {repeated}some sites may lack some labels.",
+        "Holm's correction is over the methods of each label. Labels share scans, so scores are first averaged over "
+        f"labels at each site, with equal weights, and the tests are over sites; {repeated}some sites may lack some "
+        "labels.",
         *(f"'{q}', {describe_question(context.job_for(q).cohort_before_exclusions)}." for q in questions),
         *not_asked,
         *describe_left_out(context),
@@ -266,9 +270,9 @@ def _describe_consistency(summaries: dict[str, pd.DataFrame], reference: str, sh
         for name, row in differences[~above & ~below].iterrows()
     ]
     kinds = {
-        f"Above {display_name(reference)} for every label": map(display_name, differences.index[above]),
-        f"Below {display_name(reference)} for every label": map(display_name, differences.index[below]),
-        f"Above {display_name(reference)} for some labels and not for others": mixed,
+        f"Higher AUC than {display_name(reference)} for every label": map(display_name, differences.index[above]),
+        f"Lower AUC than {display_name(reference)} for every label": map(display_name, differences.index[below]),
+        f"Higher AUC than {display_name(reference)} for only some labels": mixed,
     }
     return [f"{kind}: {', '.join(names) or 'none'}." for kind, names in kinds.items()]
 
@@ -293,6 +297,6 @@ def _draw_labels(summary: pd.DataFrame, arms: list[str], reference: str) -> Any:
         axis.locator_params(axis="y", nbins=5)
     axes[-1].set_xticks(np.arange(len(arms)), [display_name(a) for a in arms], rotation=40, ha="right", fontsize=9)
     axes[-1].set_xlim(-0.6, len(arms) - 0.4)
-    beside = f"Dashed: {display_name(reference)}. Filled: differs from it, p ≤ 0.05 (Holm)."
+    beside = f"Dashed: {display_name(reference)}. Filled: significant difference from it, p ≤ 0.05 (Holm)."
     figure.supxlabel(f"Bars: 95% intervals over sites. {beside}", fontsize=8, color="0.3")
     return figure

@@ -132,13 +132,13 @@ def read_reused_results(folder: Path, fingerprint: str, protocol_settings: Proto
     job = StoredJob.read(folder)
     summary, stored = job.summary, job.summary.protocol_settings
     if summary.fingerprint != fingerprint:
-        raise BrioError(f"{folder}: its runs are of another cohort, or have other exclusions")
+        raise BrioError(f"{folder}: its runs used another cohort or other exclusions; do not reuse this folder")
     for name in ["validation_sites"] if summary.protocol == "loso" else ["n_folds", "validation_folds"]:
         there, here = stored.get(name), getattr(protocol_settings, name)
         if there != here:
-            raise BrioError(f"{folder}: has other folds: protocol.{name} is {there} there, {here} here")
+            raise BrioError(f"{folder}: has other folds: protocol.{name} is {there} in that job, but {here} here")
     if summary.protocol == "kfold" and summary.fold_rule != FOLD_RULE:
-        raise BrioError(f"{folder}: its folds were made by another rule; run it again")
+        raise BrioError(f"{folder}: its folds were made by an earlier rule; run that job again")
     return job
 
 
@@ -275,7 +275,7 @@ class StudyContext:
                 known = list_fold_names(job.cohort, spec.protocol, spec.protocol_settings)
                 folds = [fold for fold in spec.folds if fold in known]
                 if not folds:
-                    raise BrioError(f"the question '{label}' leaves none of the sites {', '.join(spec.folds)}")
+                    raise BrioError(f"the question '{label}' leaves none of the folds {', '.join(spec.folds)}")
                 job = job.with_spec(folds=folds)
             self.say(f"{label}: {describe_question(job.cohort_before_exclusions)}")
             self._jobs[label] = job
@@ -417,7 +417,7 @@ class StudyContext:
                 self._check_reused_settings(job, arm.method)
                 return ArmResults(arm, job, rows, reused=True)
         if having:
-            self.say(f"{arm.name}: tuned results are not compared with variants that are not tuned; it is trained here")
+            self.say(f"{arm.name}: training it here, because tuned results cannot be compared with untuned variants")
         return None
 
     def _select_reused_runs(self, job: StoredJob, method: str, plan: JobPlan) -> pd.DataFrame:
@@ -439,7 +439,7 @@ class StudyContext:
         for name in self.job.spec.settings_of(method):
             if there[name] != here[name] and not own.is_tuned:
                 raise BrioError(
-                    f"{job.folder}: its runs of '{method}' have {name}={there[name]}, but this study is given "
+                    f"{job.folder}: its runs of '{method}' use {name}={there[name]}, but this study uses "
                     f"{name}={here[name]}; leave out the setting, or do not reuse the folder"
                 )
 
@@ -461,8 +461,8 @@ def _check_settings(spec: JobSpec) -> None:
     names = {name for entry in list_methods() for name in entry.settings}
     for key in spec.method_settings:
         if key not in names:
-            raise BrioError(f"setting '{key}' is unknown to every method; {nearest(key, names)}")
+            raise BrioError(f"no method has the setting '{key}'; {nearest(key, names)}")
     if split_settings(spec.settings)["harmonise"]:
         raise BrioError(
-            "harmonise is not for studies, whose diagnostics need connectomes as they are; use it with 'brio run'"
+            "studies do not support harmonise, because their diagnostics need the original connectomes; use 'brio run'"
         )

@@ -62,7 +62,7 @@ def measure_efficiency(context: StudyContext, arms: list[Arm]) -> Finding:
         text.append("None of the compared methods is trained in epochs.")
     memory = table.set_index("arm")["peak_memory_mib"]
     if memory.isna().any():
-        text.append("Peak memory is measured on a GPU only.")
+        text.append("Peak memory is measured only on a GPU.")
     elif FEW_K in memory:
         text.append(
             f"BRIO's peak memory is {memory[FEW_K]:.0f} MiB at K = 2, {memory['brio']:.0f} MiB at its default K, "

@@ -43,7 +43,7 @@ RANDOM_ORDERS = 20
 
 @register_study("retention", _list_brio)
 def retain_factors(context: StudyContext, arms: list[Arm]) -> Finding:
-    """Score test sites with the best-ranked factors alone; factors are ranked on source sites, the classifier is fixed.
+    """Score test sites with only the best-ranked factors, which are ranked on source sites; the classifier is fixed.
 
     Rankings are by qualification, relevance, support, and at random.
     """
@@ -51,12 +51,12 @@ def retain_factors(context: StudyContext, arms: list[Arm]) -> Finding:
     by_site = 100 * rows.groupby(["ranking", "share", "fold"], sort=False)["auc"].mean()
     means = by_site.groupby(["ranking", "share"], sort=False).mean().unstack("share")
     text = [
-        f"With {share:g}% of the factors, ranking by {means[share].idxmax()} has the highest mean AUC. AUC minus that "
-        f"of qualification, in points: {_list_differences(by_site, share, 'qualification')}."
+        f"With {share:g}% of the factors, the mean AUC is highest for the ranking '{means[share].idxmax()}'. AUC minus "
+        f"that of 'qualification', in points: {_list_differences(by_site, share, 'qualification')}."
         for share in means.columns
         if share < 100
     ]
-    text.append(f"With all factors, AUC is {means[100.0].iloc[0]:.1f}% under every ranking.")
+    text.append(f"With all factors, the AUC is {means[100.0].iloc[0]:.1f}% for every ranking.")
     facts = context.trained_results(arms[0]).facts
     summary = means.rename(columns=lambda share: f"{share:g}%").reset_index().assign(**facts)
     return Finding(rows.assign(**facts), summary, text, lambda: _draw_retention(by_site))
@@ -149,19 +149,20 @@ def rank_regions(context: StudyContext, arms: list[Arm]) -> Finding:
     ordered = table.sort_values("S_hat", ascending=False).reset_index(drop=True)
     coordinates = read_coordinates(context)
     text = [
-        f"Highest mean scores: {', '.join(ordered['roi'][:TOP])}.",
+        f"Regions with the highest mean scores: {', '.join(ordered['roi'][:TOP])}.",
         f"The highest score is {ordered['times_1_over_P'][0]:.2f} times 1/P, the score of a region without emphasis.",
         _describe_repeatability(S_hat, seed),
     ]
     if coordinates is None:
         text.append(
-            f"No brain is drawn: atlas '{context.cohort.atlas.name}' lacks coordinates of some ROIs. 'brio atlas "
-            "COHORT TABLE --out COHORT2' adds them, as --atlas-table does at the import. All scores are in table.csv."
+            f"No brain is drawn, because atlas '{context.cohort.atlas.name}' lacks coordinates for some ROIs. Add them "
+            "with 'brio atlas COHORT TABLE --out COHORT2', or with --atlas-table at import. "
+            "All scores are in table.csv."
         )
     elif import_brain_plots() is None:
         text.append(
-            "No brain is drawn: nilearn is not installed. Install it (pip install nilearn) and repeat the command. "
-            "Finished runs are not trained again."
+            "No brain is drawn, because nilearn is not installed. Install it (pip install nilearn) and repeat the "
+            "command. Finished runs are not trained again."
         )
     shown = ordered[:TABULATED].rename(columns={"roi": "region", "times_1_over_P": "times 1/P"})
     return Finding(table, shown, text, lambda: _draw_regions(table, coordinates))
@@ -188,13 +189,13 @@ def _describe_repeatability(S_hat: np.ndarray, seed: np.ndarray) -> str:
     shares = 100 * measure_shared_regions(S_hat, seed)
     if np.isnan(shares).any():
         return (
-            "One seed cannot show whether these regions are repeatable: all its runs start from the same weights. Use "
-            "more seeds (--seeds 3)."
+            "One seed cannot show whether these regions are repeatable, because all runs of a seed start from the same "
+            "weights. Use more seeds (--seeds 3)."
         )
     by_seed = [shares[seed == s].mean() for s in np.unique(seed)]
     return (
-        f"Of the {TOP} highest regions of a run, {shares.mean():.0f}% are among the {TOP} highest of the mean over "
-        f"other seeds ({min(by_seed):.0f} to {max(by_seed):.0f}%, depending on the seed). "
+        f"Of the {TOP} highest regions of a run, {shares.mean():.0f}% are also among the {TOP} highest regions of the "
+        f"mean over other seeds ({min(by_seed):.0f} to {max(by_seed):.0f}%, depending on the seed); "
         f"{100 * TOP / S_hat.shape[1]:.0f}% are expected by chance."
     )
 
@@ -257,8 +258,8 @@ def check_propositions(context: StudyContext, arms: list[Arm]) -> Finding:
     summary = pd.DataFrame(quantities.items(), columns=["quantity", "value"]).assign(**facts)
     text = [
         f"The bound of Proposition 1 holds for {first['holds'].sum()} of {len(first)} combinations of site and factor. "
-        f"The sign rule applies to {rule_applies.sum()} of them and the sign is kept in "
-        f"{first.loc[rule_applies, 'sign_kept'].sum()} of these; overall it is kept in {first['sign_kept'].sum()}.",
+        f"The sign rule applies to {rule_applies.sum()} of them, and the sign is kept in "
+        f"{first.loc[rule_applies, 'sign_kept'].sum()} of these. Overall, it is kept in {first['sign_kept'].sum()}.",
         f"Reweighting by support lowers the support penalty by {second['gain'].mean():.3g} on average (Proposition 2).",
     ]
     table = pd.concat([first.assign(proposition=1), second.assign(proposition=2)], ignore_index=True).assign(**facts)
@@ -278,7 +279,7 @@ def draw_propositions(first: pd.DataFrame, second: pd.DataFrame) -> Any:
     middle = float(np.sqrt(limits[0] * limits[1]))
     beside = {"xytext": (-4, 4), "textcoords": "offset points", "ha": "right", "fontsize": 8, "color": "0.3"}
     left.annotate("change = bound", (middle, middle), **beside)
-    x, y, legend = "bound on the change of the class contrast", "change under re-estimation", {"loc": "lower right"}
+    x, y, legend = "bound on the change in class contrast", "change under re-estimation", {"loc": "lower right"}
     y_limits = (_log_limits(first["change"])[0], limits[1])
     options: dict[str, Any] = {"xlim": limits, "ylim": y_limits, "legend": legend | {"markerscale": 1.8}}
     label_axis(left, x, y, title="Proposition 1", log="xy", **options)
@@ -304,7 +305,7 @@ METHODS = ("brio", "brio-wo-rs", "brio-wo-qg")
 
 @register_study("scan-length", lambda context: [make_arm(name) for name in context.methods or METHODS])
 def shorten_scans(context: StudyContext, arms: list[Arm]) -> Finding:
-    """Score test scans rebuilt from 75 or 50% of their frames (first, middle, last); trained models are fixed."""
+    """Score test scans rebuilt from 75 or 50% of their frames (first, middle, last); trained models do not change."""
     windows = _estimate_windows(context)
     rows = stack_arms({a: _score_windows(context, a, windows) for a in arms}, context.trained_results)
     change = 100 * rows.groupby(["arm", "share", "fold"], sort=False)["change"].mean()  # over windows and seeds
@@ -312,7 +313,7 @@ def shorten_scans(context: StudyContext, arms: list[Arm]) -> Finding:
     reference, text = choose_reference(arms), []
     for share in means.columns:
         changes = ", ".join(f"{display_name(str(name))} {format_signed(value)}" for name, value in means[share].items())
-        text.append(f"Change of mean AUC with {share:g}% of the frames, in points: {changes}.")
+        text.append(f"Change in mean AUC with {share:g}% of the frames, in points: {changes}.")
         if len(means) > 1:
             differences = _list_differences(change, share, reference)
             text.append(f"Change minus that of {display_name(reference)}, in points: {differences}.")
@@ -346,7 +347,7 @@ def _score_windows(context: StudyContext, arm: Arm, windows: dict[tuple[float, s
 
 
 def _draw_lengths(change: pd.Series) -> Any:
-    figure = _draw_shares(change, (6.8, 3.6), -25.0, "frames kept of each test scan, %", "change of AUC, points")
+    figure = _draw_shares(change, (6.8, 3.6), -25.0, "frames kept per test scan, %", "change in AUC, points")
     (axis,) = figure.axes
     axis.invert_xaxis()
     axis.axhline(0, color="0.7", linewidth=0.8, zorder=0)

@@ -195,14 +195,16 @@ class _Variable:
 
 @register_study("subgroups")
 def compare_subgroups(context: StudyContext, arms: list[Arm]) -> Finding:
-    """Compare the AUC (default ridge) between sexes, and thirds of age, motion and scan length."""
+    """Compare the AUC (default: ridge) between sexes and between thirds of age, motion and scan length."""
     parts, left_out = {}, dict[str, str]()
     for a in arms:
         participants, pairs = collect_site_pairs(read_arm_predictions(context, a))
         variables, missing = _list_variables(context.cohort, participants)
         left_out |= missing
         if not variables:
-            raise BrioError(f"cohort '{context.cohort.name}' has no variable to divide participants by")
+            raise BrioError(
+                f"cohort '{context.cohort.name}' has no variable for subgroups: {'; '.join(missing.values())}"
+            )
         label = participants["label"].to_numpy()
         rows = pd.concat([_score_variable(variable, pairs, label) for variable in variables], ignore_index=True)
         compared = rows["p"].notna()
@@ -212,9 +214,10 @@ def compare_subgroups(context: StudyContext, arms: list[Arm]) -> Finding:
     summary = table.drop(columns=FACTS).assign(arm=table["arm"].map(display_method))
     text = [_describe_subgroup(row, several=len(arms) > 1) for _, row in summary[summary["p"].notna()].iterrows()]
     text += [
-        "AUC counts pairs of a patient and a control of the same site and subgroup. Intervals draw participants within "
-        "sites, or sites where the variable is a property of the site; those of an AUC are widened, since models of "
-        "left-out sites share training scans. Random subgroups have the same sizes at each site and class.",
+        "AUC is computed over pairs of a patient and a control from the same site and subgroup. Intervals are "
+        "bootstrapped over participants within sites, or over sites if the variable is a property of the site. "
+        "Intervals of an AUC are widened, because models of left-out sites share training scans. Random subgroups have "
+        "the same sizes within each site and class.",
         *(f"Left out: {why}." for why in left_out.values()),
     ]
     return Finding(table, _format_rows(summary), text, lambda: _draw_subgroups(summary), digits=6)
@@ -305,8 +308,8 @@ def _draw_subgroups(summary: pd.DataFrame) -> Any:
         shift = 0.5 * (k - (len(arms) - 1) / 2)
         for place, (_, row) in zip(y + shift, rows.iterrows(), strict=True):
             _draw_row(axes[0 if np.isnan(row["p"]) else 1], place, row, k, 0.2 if len(arms) > 1 else 0.28)
-    label_axis(axes[0], "AUC of pairs within site and subgroup, %")
-    label_axis(axes[1], "difference of AUC, points (p after Holm's correction)")
+    label_axis(axes[0], "AUC over pairs within site and subgroup, %")
+    label_axis(axes[1], "difference in AUC, points (p after Holm's correction)")
     axes[1].axvline(0, **DASHED | {"color": "0.5", "zorder": 1})
     compared = of_first["p"].notna().to_numpy()
     labels = (of_first["subgroup"] + ", " + of_first["range"]).str.removesuffix(", ")[~compared]
@@ -324,7 +327,9 @@ def _draw_subgroups(summary: pd.DataFrame) -> Any:
             axes[0].plot([], [], label=arm, **series_style(k))
         entries = axes[0].get_legend_handles_labels()
         figure.legend(*entries, fontsize=9, frameon=False, loc="outside upper center", ncols=len(arms))
-    figure.supxlabel("Bars: 95% intervals. Grey: 95% of random subgroups of the same sizes.", fontsize=8, color="0.3")
+    figure.supxlabel(
+        "Bars: 95% intervals. Grey: 95% range of random subgroups of the same sizes.", fontsize=8, color="0.3"
+    )
     return figure
 
 
@@ -397,8 +402,8 @@ def _list_repeated_arms(context: StudyContext) -> list[Arm]:
     if n_repeated < LEAST_PARTICIPANTS:
         where = "in this cohort" if folds is None else f"in fold {', '.join(folds)}"
         raise BrioError(
-            f"study 'retest' compares scans of the same participants and needs at least {LEAST_PARTICIPANTS} with "
-            f"several, but {'only one' if n_repeated else 'nobody'} {where} has several; import repeated scans with "
+            f"study 'retest' needs at least {LEAST_PARTICIPANTS} participants with several scans, but "
+            f"{'only one' if n_repeated else 'no'} participant {where} has several; import repeated scans with "
             f"--sessions all{'' if folds is None else ', or choose other folds'}"
         )
     return list_own_arms(context)
@@ -406,7 +411,7 @@ def _list_repeated_arms(context: StudyContext) -> list[Arm]:
 
 @register_study("retest", _list_repeated_arms)
 def compare_sessions(context: StudyContext, arms: list[Arm]) -> Finding:
-    """Compare margins of a participant between sessions with those of re-estimates of one scan (default ridge)."""
+    """Compare the variation of margins between sessions with that between re-estimates of one scan (default: ridge)."""
     repeats = {a.name: _collect(context, a) for a in arms}
     tables = {
         a: repeats[a.name].compute().assign(seed=repeats[a.name].seeds, participants=len(repeats[a.name].cell))
@@ -416,10 +421,11 @@ def compare_sessions(context: StudyContext, arms: list[Arm]) -> Finding:
     summary = pd.DataFrame([_summarise_sessions(name, own) for name, own in repeats.items()])
     text = [_describe_sessions(row, repeats[a.name]) for a, (_, row) in zip(arms, summary.iterrows(), strict=True)]
     text.append(
-        "Margins are those of test scans. Variances are of participants of one site and class, so that neither scanner "
-        "nor diagnosis makes a model look reliable. Sessions that differ by more than re-estimates of one scan hold a "
-        "change of state, or of the scanner. ICC is ICC(1), one-way random effects (Shrout & Fleiss 1979), over all "
-        "participants of a site and within its classes. Intervals are of a jackknife over participants."
+        "Margins are those of test scans. Variances are computed within sites and classes, so that differences between "
+        "scanners or diagnoses do not make a model look reliable. If sessions differ by more than re-estimates of one "
+        "scan, the state of the participant or the scanner has changed. ICC is ICC(1), one-way random effects (Shrout "
+        "& Fleiss 1979), over all participants of a site and within its classes. Intervals come from a jackknife over "
+        "participants."
     )
     return Finding(table, summary, text, lambda: _draw_sessions(repeats, context.cohort.classes), digits=6)
 
@@ -472,10 +478,10 @@ def _summarise_sessions(name: str, own: _Repeats) -> dict[str, Any]:
 def _describe_sessions(row: pd.Series, own: _Repeats) -> str:
     return (
         f"{display_method(row['arm'])}: {len(own.cell)} participants with {len(own.member)} scans. Two sessions of a "
-        f"participant get the same decision in {row['same decision in two sessions, %']}% (a re-estimate and its scan "
-        f"in {row['same decision of re-estimates, %']}%). The variance between sessions over that of "
-        f"re-estimates of one scan is {row['sessions / scans (95% interval)']}. ICC {row['ICC (95% interval)']}, "
-        f"within classes {row['ICC within classes (95% interval)']}."
+        f"participant get the same decision in {row['same decision in two sessions, %']}% of cases (a re-estimate and "
+        f"its scan in {row['same decision of re-estimates, %']}%). The ratio of the variance between sessions to that "
+        f"between re-estimates of one scan is {row['sessions / scans (95% interval)']}. The ICC is "
+        f"{row['ICC (95% interval)']}, and within classes {row['ICC within classes (95% interval)']}."
     )
 
 

@@ -85,7 +85,7 @@ def compute_p(observed: float, permuted: np.ndarray) -> float:
 
 @register_study("permutation")
 def compare_with_permutations(context: StudyContext, arms: list[Arm]) -> Finding:
-    """Compare the AUC of a method (default ridge) with that of the whole pipeline on labels permuted within sites."""
+    """Compare the AUC of a method (default: ridge) with that of the whole pipeline on labels permuted within sites."""
     scores = {a: _permute_arm(context, a) for a in arms}
     table = stack_arms(scores, context.results_of)
     summary = pd.DataFrame([_summarise_permutations(a, rows, m) for a, rows in scores.items() for m in _ESTIMANDS])
@@ -96,8 +96,8 @@ def compare_with_permutations(context: StudyContext, arms: list[Arm]) -> Finding
         for _, row in summary.iterrows()
     ]
     text.append(
-        "Labels were permuted within sites, with the same permutation for every fold and seed. Every step that sees "
-        "labels was repeated, the choice of the penalty or checkpoint included."
+        "Labels were permuted within sites, with the same permutation for every fold and seed. Every step that uses "
+        "labels was repeated, including the choice of the penalty or checkpoint."
     )
     return Finding(table, summary, text, lambda: _draw_permutations(scores, summary), digits=6)
 
@@ -241,14 +241,14 @@ class _Subset(NamedTuple):
 
 @register_study("learning-curve")
 def draw_learning_curves(context: StudyContext, arms: list[Arm]) -> Finding:
-    """Train on random subsets of source sites, and of their participants (default ridge); test sites stay whole."""
+    """Train on random subsets of source sites and of their participants (default: ridge); test sites do not change."""
     table = stack_arms({a: _score_subsets(context, a) for a in arms}, context.results_of)
     parts = [_summarise_curves(context, rows) for _, rows in table.groupby("arm", sort=False)]
     summary = pd.concat(parts, ignore_index=True)
     text = [sentence for own in parts for sentence in _describe_gains(own, len(arms) > 1)]
     text.append(
-        f"Each point is the mean over {DRAWS} random subsets for every test site and seed; its interval is over test "
-        "sites, as those in brackets are (95%). Subsets of participants keep the shares of sites and classes."
+        f"Each point is the mean over {DRAWS} random subsets for every test site and seed. Its interval and those in "
+        "brackets are 95% intervals over test sites. Subsets of participants keep the shares of sites and classes."
     )
     table["size"] = ["all" if np.isinf(size) else f"{size:g}" for size in table["size"]]
     shown = summary.assign(arm=summary["arm"].map(display_method)).drop(columns="size")
@@ -340,13 +340,14 @@ def _describe_gains(summary: pd.DataFrame, several: bool) -> list[str]:
             continue
         most = own.iloc[-1]
         gains = [
-            f"{format_signed(-row['minus all'])} points against {row[label]:.0f}"
-            f"{bracket_interval(-row[['difference high', 'difference low']], format_signed, whole=100)}"
+            f"{format_signed(-row['minus all'])} points"
+            f"{bracket_interval(-row[['difference high', 'difference low']], format_signed, whole=100)} "
+            f"compared with {row[label]:.0f} {label}"
             for _, row in own.iloc[[0, -2] if len(own) > 2 else [0]].iterrows()
         ]
         sentences.append(
             f"With all source scans (on average {most[label]:.0f} {label}), the mean AUC{name} is {most['AUC']:.1f}%: "
-            f"{' and '.join(gains)} {label}."
+            f"{' and '.join(gains)}."
         )
     return sentences
 

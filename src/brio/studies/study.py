@@ -92,7 +92,7 @@ def choose_label(name: str, questions: Sequence[str]) -> str | None:
     if name == "labels" or not questions:
         return None
     if len(questions) > 1:
-        raise BrioError(f"study '{name}' has one label: ask one question, or several with the study 'labels'")
+        raise BrioError(f"study '{name}' uses one label: give only one, or compare several with the study 'labels'")
     return questions[0]
 
 
@@ -120,20 +120,20 @@ def run_study_shard(name: str, context: StudyContext) -> bool:
 def _select_studies(name: str, context: StudyContext) -> list[Study]:
     """Return the studies that a name stands for; an error where one cannot be made under the protocol."""
     selected = [_STUDIES[key] for key in PAPER] if name == "paper" else [find_study(name)]
-    by_kfold = f"by k-fold there are {', '.join(one.name for one in list_studies() if one.kfold)}"
+    by_kfold = f"studies that support k-fold: {', '.join(one.name for one in list_studies() if one.kfold)}"
     protocol, n_sites = context.job.spec.protocol, len(find_two_class_sites(context.cohort))
     for study in selected:
         if protocol == "kfold" and not study.kfold:
             raise BrioError(
-                f"study '{study.name}' is about sites that are left out: use --protocol loso, which needs at least "
-                f"{LEAST_SITES} sites with both classes; {by_kfold}"
+                f"study '{study.name}' leaves sites out and does not support k-fold; use --protocol loso, which needs "
+                f"at least {LEAST_SITES} sites with both classes ({by_kfold})"
             )
         if n_sites < LEAST_SITES and "loso" in (
             {context.protocol_of(a) for a in study.list_arms(context)} or {protocol}
         ):
             raise BrioError(
-                f"study '{study.name}' leaves sites out and needs at least {LEAST_SITES} sites with both classes "
-                f"({n_sites} here); {by_kfold}: add --protocol kfold"
+                f"study '{study.name}' leaves sites out and needs at least {LEAST_SITES} sites with both classes, but "
+                f"there {'is' if n_sites == 1 else 'are'} {n_sites}; add sites, or use --protocol kfold ({by_kfold})"
             )
     return selected
 
@@ -179,8 +179,8 @@ def _describe_devices(arms: list[Arm], context: StudyContext) -> list[str]:
         return []
     usual = by_device.map(len).idxmax()
     others = by_device.drop(usual).items()
-    rest = "; ".join(f"on {device}: {', '.join(map(display_name, names))}" for device, names in others)
-    return [f"Computed on {usual}, except {rest}."]
+    rest = "; ".join(f"{', '.join(map(display_name, names))} on {device}" for device, names in others)
+    return [f"Computed on {usual}, except for {rest}."]
 
 
 _INTERVALS = {"": "95% interval", "difference ": "interval of difference", "random ": "random subgroups"}

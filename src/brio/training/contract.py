@@ -40,7 +40,7 @@ class MethodSettings:
 
 
 NEEDS = {
-    "bold": "BOLD series resampled to one length and one repetition time",
+    "bold": "BOLD series resampled to a common length and repetition time",
     "sites": "site of every source scan",
     "sex": "sex of every participant",
     "age": "age of every participant",
@@ -190,7 +190,7 @@ def check_needs(cohort: Cohort, needs: frozenset[str], settings: Any, requester:
     read_covariates(cohort, _covariates(needs), requester)
     if "bold" in needs and read_session_frames(cohort.participants) is not None:
         raise BrioError(
-            f"{requester} reads time series, but connectomes of this cohort are averaged over sessions; import the "
+            f"{requester} needs time series, but the connectomes of this cohort are averaged over sessions; import the "
             "scans with --sessions join, first or all"
         )
     if "bold" in needs and _bold_rule(settings).tr is not None:
@@ -514,7 +514,7 @@ def group_tensors(named: Tensors) -> tuple[Tensors, RunState]:
     for full_name, tensor in named.items():
         group, _, name = full_name.partition(".")
         if group not in groups or not name:
-            raise BrioError(f"the weights hold a tensor '{full_name}' of no known group; fit the model again")
+            raise BrioError(f"the weights contain the tensor '{full_name}' of an unknown group; fit the model again")
         groups[group][name] = tensor
     parameters = groups.pop("parameters")
     return parameters, RunState(**groups)
@@ -585,7 +585,7 @@ class FittedRun:
         """
         if not (np.isfinite(self.validation_auc) and np.isfinite(self.test_logit).all()):
             where = f"method '{name}', fold {self.run.fold.name}, seed {self.run.seed}"
-            raise BrioError(f"{where}: training diverged, no checkpoint has a finite score; lower learning_rate")
+            raise BrioError(f"{where}: training diverged, so no checkpoint has a finite score; lower learning_rate")
 
 
 class Prediction(NamedTuple):

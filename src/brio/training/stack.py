@@ -33,7 +33,7 @@ def group_by_cell(site: np.ndarray, label: np.ndarray, where: str = "") -> tuple
     members = [[np.flatnonzero((site == name) & (label == c)) for c in (0, 1)] for name in names]
     for name, (controls, patients) in zip(names, members, strict=True):
         if not len(controls) or not len(patients):
-            raise BrioError(f"{where}source site {name} holds one class only, and both are needed; leave the site out")
+            raise BrioError(f"{where}source site {name} has one class only, but both are needed; leave the site out")
     return names, members
 
 
@@ -393,7 +393,7 @@ class Stack:
         losses = mapped(self.params, self.buffers, self.state, scans_of_runs, *self._weights, key)
         if losses.shape != (len(self),):  # it would be broadcast against the runs and mix them
             shape = tuple(losses.shape[1:])
-            raise RuntimeError(f"method '{self.method.name}': its loss is not one number, but {shape}")
+            raise RuntimeError(f"method '{self.method.name}': its loss has the shape {shape}, but must be one number")
         return losses
 
     @torch.no_grad()

@@ -278,7 +278,7 @@ class BestValidationEpoch(CheckpointChoice):
             scans = run.fold.validation
             if len(np.unique(cohort.labels[scans])) < 2:
                 raise BrioError(
-                    f"fold {run.fold.name}: the validation scans ({', '.join(run.fold.validation_sites)}) hold one "
+                    f"fold {run.fold.name}: the validation scans ({', '.join(run.fold.validation_sites)}) have one "
                     "class only, so no checkpoint can be chosen; use more validation sites, or larger validation folds"
                 )
             self.scans[r, : len(scans)] = scans
