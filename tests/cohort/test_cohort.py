@@ -184,7 +184,7 @@ def write(folder: Path, rows: list[dict], frames: list[np.ndarray]) -> None:
         (people(), [*scans()[:5], np.full((50, 4), np.nan, np.float32)], "participant p6: the scan contains no finite"),
         (people([0, 1, 2, 0, 1, 0]), scans(), "participant p3 has label '2'"),
         ([*people()[:5], {"participant_id": "x", "site": " ", "label": 1}], scans(), "column 'site' is empty in row 6"),
-        ([], [], "the cohort has no scan to write"),
+        ([], [], "the cohort has no scans to write"),
     ],
 )
 def test_what_the_writer_refuses_leaves_nothing(tmp_path, rows, frames, message):

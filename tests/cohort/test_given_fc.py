@@ -92,7 +92,9 @@ def test_methods_that_need_frames_are_refused_with_the_reason_and_those_that_wor
         with pytest.raises(BrioError, match=rf"method '{name}' .*{reason}.* choose among ridge, .*gcn") as caught:
             brio.run(cohort, [name], device="cpu", out=tmp_path / "job")
         assert name not in str(caught.value).split("choose among ")[1].split(", ")
-    refuse(r"shrinkage=0\.1 does without", brio.run, cohort, ["tangent-ridge"], device="cpu", out=tmp_path / "job")
+    refuse(
+        r"not needed with --set shrinkage=0\.1", brio.run, cohort, ["tangent-ridge"], device="cpu", out=tmp_path / "job"
+    )
     assert not (tmp_path / "job").exists()
     refuse("a model needs frames, but cohort", read_scans_to_predict, tmp_path / "cohort", tmp_path / "scans")
     with pytest.raises(BrioError, match="a model, whose intervals come from re-estimates, needs frames, but cohort"):

@@ -230,7 +230,7 @@ def test_gaps_and_repeated_names_of_a_table(tmp_path):
     check(atlas.rois.fillna({"hemi": "none"}), name=["a", "a_2", "b"], hemi=["L", "R", "none"], z=[1.0, np.nan, 1.0])
     assert len(warnings) == 2
     assert "rows with the same name were numbered in order: a -> a, a_2" in warnings[0]
-    assert "a_2 have no coordinates, so no figure" in warnings[1]
+    assert "a_2 have no coordinates, so figures cannot" in warnings[1]
 
 
 def make_cohort(atlas: Atlas | None) -> Cohort:

@@ -120,7 +120,7 @@ def test_scans_without_a_diagnosis_can_be_asked_for_their_age(cohort):
         ("age", "values (.*), but brio separates two classes; ask 'age>NUMBER'"),
         ("age>300", "leaves only one class: no participant is 'age above 300' .112 participants"),
         ("age>1", "is 'age up to 1'"),
-        ("sex=X", "no participant has the value 'X' in column 'sex'; the column holds F, M"),
+        ("sex=X", "no participant has the value 'X' in column 'sex'; the column has F, M"),
         ("age>39", "leaves no site with 5 participants of each class; .*audit.min_class"),
     ],
 )

@@ -116,7 +116,7 @@ def test_cc200_beside_aal_must_be_chosen(release, tmp_path):
 
 def test_a_folder_without_scans_is_refused(tmp_path):
     (tmp_path / "none").mkdir()
-    refuse_import("has no file named <FILE_ID>_rois_<atlas>.1D in it or below", tmp_path / "none", "pcp")
+    refuse_import("has no file named <FILE_ID>_rois_<atlas>.1D in or below it", tmp_path / "none", "pcp")
     refuse_import("has no file <atlas>.npz", tmp_path / "none", "packed")
 
 

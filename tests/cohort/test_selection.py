@@ -61,8 +61,8 @@ def test_expressions(expression, rows):
     [
         ("agee > 3", "t.csv: there is no column 'agee', which --where compares; did you mean 'age'"),
         ("`my cal` == 'x'", "no column 'my cal'.* did you mean 'my col'"),
-        ("site > 5", "compares column 'site', which holds text .such as 'A'., by order or with a number"),
-        ("`my col` == 3", "compares column 'my col', which holds text .such as 'x'., by order"),
+        ("site > 5", "compares column 'site', which has text .such as 'A'., by order or with a number"),
+        ("`my col` == 3", "compares column 'my col', which has text .such as 'x'., by order"),
         ("'A' == site < code", "by order"),
         ("site > 'A'", "by order"),
         ("age == '20'", "compares the text '20'"),

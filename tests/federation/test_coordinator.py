@@ -85,7 +85,7 @@ def test_values_that_no_scans_could_give_are_refused(project):
         for value in values:
             word = "features" if name == "squares" else name
             wrong = answers | {"site02": change(answers["site02"], **{name: value})}
-            refuse(request, wrong, f"site 'site02': '{word}' holds values that no scans could give")
+            refuse(request, wrong, f"site 'site02': '{word}' contains values that no scans could give")
 
 
 def test_vectors_that_are_too_large_or_not_finite_are_refused(project):
@@ -112,17 +112,19 @@ def test_vectors_that_are_too_large_or_not_finite_are_refused(project):
     }
     models = run.answers[1]["site02"]
     twofold = change(models, models=2 * models.sums[ALL]["models"])
-    refuse(run.requests[1], run.answers[1] | {"site02": twofold}, "'models' holds values that no scans could give")
+    refuse(run.requests[1], run.answers[1] | {"site02": twofold}, "'models' contains values that no scans could give")
 
 
 def test_answers_about_other_models_or_scores_are_refused(project):
     for run in (project(), project(evaluation="leave-one-site-out")):
         last, answers = run.requests[-1], run.answers[-1]
         refuse(
-            last, answers | {"site02": replace(answers["site02"], score=None)}, "scores are not those that were asked"
+            last,
+            answers | {"site02": replace(answers["site02"], score=None)},
+            "scores are not those that were requested",
         )
         early = replace(run.answers[1]["site02"], score=answers["site02"].score)
-        refuse(run.requests[1], run.answers[1] | {"site02": early}, "scores are not those that were asked")
+        refuse(run.requests[1], run.answers[1] | {"site02": early}, "scores are not those that were requested")
         nothing = replace(run.answers[1]["site02"], sums={})
         refuse(run.requests[1], run.answers[1] | {"site02": nothing}, "answered about nothing")
     scores = [one.answers[-1]["site02"].score for one in (project(), project(evaluation="leave-one-site-out"))]

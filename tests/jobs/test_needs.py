@@ -100,7 +100,7 @@ def test_re_estimates_that_do_not_fit_are_refused(cohort, scarce):
 
 def test_a_full_disk_is_noticed_in_advance(cohort, monkeypatch, tmp_path):
     monkeypatch.setattr(machine, "find_free_disk", lambda path: 1000)
-    with pytest.raises(BrioError, match=r"5 runs need about .* on disk, but 1 kB are free there"):
+    with pytest.raises(BrioError, match=r"5 runs need about .* on disk, but only 1 kB is free"):
         brio.run(cohort, ["ridge"], out=tmp_path / "new", device="cpu")
     assert list(tmp_path.iterdir()) == []
 
