@@ -487,8 +487,8 @@ def test_connectomes_that_are_refused(changed, message):
 def test_connectomes_give_no_model_and_no_interval(tmp_path):
     model = BrioClassifier("ridge", kind="connectome", device="cpu").fit(FC, Y, sites=SITES)
     refuse("the scans have 5 ROIs", model.predict, FC[:, :5, :5])
-    refuse("frames, which connectomes lack", model.save, tmp_path / "model")
-    refuse("frames, which connectomes lack", model.predict_interval, FC)
+    refuse("connectomes have no frames", model.save, tmp_path / "model")
+    refuse("connectomes have no frames", model.predict_interval, FC)
 
 
 # ---------------------------------------------------------------- refusals

@@ -575,7 +575,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
                 raise BrioError("this copy lacks the scans it was fitted to: call save() before pickling, or refit")
             cohort, compute = self._training_scans, resolve_device(self.device)
             if holds_fc(cohort.participants):
-                raise BrioError("a model and its intervals need frames, which connectomes lack; fit to scans instead")
+                raise BrioError("connectomes have no frames, but a model and its intervals need them; fit it to scans")
             with compute.network_precision():
                 connectomes = Connectomes(cohort, compute.torch_device)
                 self._model = complete_model(self.method_, self._members, connectomes, cohort)

@@ -127,7 +127,7 @@ R = np.corrcoef(np.random.default_rng(0).normal(size=(5, 40)))
     [
         (([0], [1]), 0.9, "is not symmetric"),
         (([0, 1], [1, 0]), np.nan, "row 1, column 2 has no value; only whole ROIs"),
-        (([0, 1], [1, 0]), 1.5, "holds 1.5, which cannot be a correlation; use --measure fisher-z"),
+        (([0, 1], [1, 0]), 1.5, "contains 1.5, which cannot be a correlation; use --measure fisher-z"),
     ],
 )
 def test_matrices_that_are_no_connectomes(edge, value, message):
@@ -141,4 +141,4 @@ def test_the_measure_is_found_where_the_matrix_tells():
     z = np.arctanh(np.where(np.eye(5), 0, R))
     assert find_measure(np.where(np.eye(5), np.inf, z), "p1.csv") == "fisher-z"
     assert find_measure(3 * z / np.abs(z).max(), "p1.csv") == "fisher-z"
-    refuse(r"p1\.csv: may hold .* --measure correlation or fisher-z", find_measure, z / 10, "p1.csv")
+    refuse(r"p1\.csv: may contain .* --measure correlation or fisher-z", find_measure, z / 10, "p1.csv")

@@ -73,7 +73,10 @@ def test_those_without_a_value_and_small_sites_are_left_out_and_counted(cohort):
     assert not set(cohort.ids[:3]) & set(asked.ids)
     n = int((cohort.sites == "site02").sum())
     told = describe_question(asked)
-    assert f"left out: 3 participants without sex and {n} participants of sites with fewer than 5 of a class" in told
+    assert (
+        f"left out: 3 participants without sex and {n} participants at sites with fewer than 5 participants of a class"
+        in told
+    )
     assert "(site02)" in told
     assert f"M ({asked.labels.sum()} participants) or F ({(1 - asked.labels).sum()} participants)" in told
     assert describe_question(cohort) == ""

@@ -155,9 +155,9 @@ def test_labels(values, patient, control, required, labels, classes):
 @pytest.mark.parametrize(
     ("values", "patient", "control", "required", "message"),
     [
-        (["1", "2"], None, None, True, r"here holds '1' \(1\), '2' \(1\); name two values"),
+        (["1", "2"], None, None, True, r"here has '1' \(1\), '2' \(1\); name two values"),
         (["a", "b", "c"], "a", None, True, r"'c' \(1\); brio separates two classes: name two values"),
-        ([str(k) for k in range(117)], None, None, True, "holds 117 values, as a continuous column; .*'age>14.5'$"),
+        ([str(k) for k in range(117)], None, None, True, "has 117 values, as a continuous column; .*'age>14.5'$"),
         ([f"c{k}" for k in range(117)], "x", None, True, "the column has 117 values, as a multi-class column$"),
         ([f"{k}.5" for k in range(13)], "0.5", None, True, "13 values, as a continuous column; brio separates two"),
         (["a", "a"], None, None, True, r"has only one class, 'a' \(2\)"),
@@ -168,7 +168,7 @@ def test_labels(values, patient, control, required, labels, classes):
         (["a", "b", "c", "d"], ["a", "b"], None, True, "both can be repeated"),
         ([None, None], None, None, True, "here is empty in every row"),
         (["a", "b"], "A", "b", True, "no value 'A' for --patient; the column has 'a' .1., 'b'"),
-        (["MDD", "HC"], None, None, False, r"holds 'HC' \(1\), 'MDD' \(1\); name two values"),
+        (["MDD", "HC"], None, None, False, r"has 'HC' \(1\), 'MDD' \(1\); name two values"),
         (["MDD", "HC"], "MMD", "HC", False, "has no value 'MMD' for --patient"),
         (["MDD", "BP", "HC"], "MDD", None, False, "name two values"),
     ],

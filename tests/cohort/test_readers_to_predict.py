@@ -153,7 +153,7 @@ def test_participants_of_another_group_are_predicted(tmp_path):
     assert cohort.select(cohort.labelled).labels.tolist() == [1, 0]
     reason = "label 'BP' is neither patient nor control"
     assert cohort.provenance["unlabelled"] == [{"participant_id": "p1", "reason": reason}]
-    refuse_scans("holds 'BP' .1., 'HC' .1., 'MDD' .1.; brio separates two classes: name two values", src)
+    refuse_scans("has 'BP' .1., 'HC' .1., 'MDD' .1.; brio separates two classes: name two values", src)
 
 
 def test_table_for_one_file(tmp_path):

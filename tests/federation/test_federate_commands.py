@@ -95,7 +95,7 @@ def test_mail_instead_of_a_common_folder(here, sites):
         ("answer project site01 --least-per-class 40", "40 participants of each class are needed"),
         ("combine nothing", "nothing: contains no request"),
         ("combine project", "0 of 4 sites answered"),
-        ("combine project project/request-1.brio", "is request 1, not the answer of a project"),
+        ("combine project project/request-1.brio", "is request 1 of a project, not the expected answer"),
         ("show site01/cohort.json", "is neither a request nor an answer"),
         ("show nothing", "nothing: "),
         ("show project", "project: "),

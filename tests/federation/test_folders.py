@@ -149,10 +149,16 @@ def test_what_a_site_did_not_agree_to_is_refused(hospital, record, project, term
     few, many = start(terms), start(replace(terms, iterations=3))
     apart = start(replace(terms, evaluation="leave-one-site-out"))
     refuse(record, "needs 6 requests with a vector, but this site agreed to 4; agree with --vectors 6", hospital, many)
-    refuse(record, "needs 4 requests with a vector, 3 are", hospital, few, Agreement(vectors=3))
+    refuse(record, "needs 4 requests with a vector, but this site agreed to 3", hospital, few, Agreement(vectors=3))
     refuse(record, "agree with --agree-leave-out", hospital, apart)
     refuse(record, "agree with --agree-leave-out", hospital, apart, Agreement(vectors=1000))
-    refuse(record, "needs 20 requests with a vector, 19 are", hospital, apart, Agreement(vectors=19, leave_out=True))
+    refuse(
+        record,
+        "needs 20 requests with a vector, but this site agreed to 19",
+        hospital,
+        apart,
+        Agreement(vectors=19, leave_out=True),
+    )
     agreed = Agreement(vectors=20, leave_out=True)
     refuse(record, "vectors would reveal the 22 scans of this site; ask for", hospital, apart, agreed)
     monkeypatch.setattr(own, "SCANS_FOR_EACH_VECTOR", 0.5)  # as at a site with many scans
@@ -167,7 +173,7 @@ def test_more_sites_than_agreed_to_are_refused_once_they_are_known(hospital, rec
     agreed = Agreement(vectors=20, leave_out=True)
     hospital(run.requests[0], agreed)
     (record / own.AGREEMENT).write_text('{"vectors": 19, "leave_out": true, "least_per_class": 10}')
-    refuse(record, "needs 20 requests with a vector, 19 are agreed", hospital, run.requests[1])
+    refuse(record, "needs 20 requests with a vector, but this site agreed to 19", hospital, run.requests[1])
 
 
 def test_projects_of_a_cohort_count_together(hospital, mail, record, sites, terms, monkeypatch):
@@ -294,7 +300,7 @@ def test_wrong_files_leave_a_project_as_it_was(tmp_path, project):
             combine_project(folder, paths)
         assert {k: v for k, v in list_files(folder).items() if k.name != ".lock"} == before
 
-    refuse_files("request-1.brio: is request 1, not the answer", [folder / name_request(0)])
+    refuse_files("request-1.brio: is request 1 of a project, not the expected answer", [folder / name_request(0)])
     damaged = tmp_path / "damaged.brio"
     damaged.write_bytes(given[0].read_bytes()[:-9])
     refuse_files("damaged.brio: is neither", [damaged, *given[1:]])
@@ -338,5 +344,5 @@ def test_a_question_that_is_not_the_label_is_asked_at_every_site(terms, sites):
 
 def test_read_message_says_what_a_file_is(tmp_path, project):
     write_message(tmp_path / "one.brio", project().answers[0]["site01"])
-    with pytest.raises(BrioError, match=r"one\.brio: is answer 1, not the request of a project"):
+    with pytest.raises(BrioError, match=r"one\.brio: is answer 1 of a project, not the expected request"):
         read_message(tmp_path / "one.brio", Request)

@@ -250,7 +250,7 @@ def test_adapt_says_what_speaks_against_these_scans(ridge, local, cohort, tmp_pa
     controls = local.select(np.flatnonzero(local.labels == 0))
     remarks = {
         "unnamed": (unnamed, (), "the ROIs of the scans have no names: columns are matched by position"),
-        "several": (several, (), "are of 2 sites (site02 and site03), but a model is adapted to one"),
+        "several": (several, (), "are from 2 sites (site02 and site03), but a model is adapted to one"),
         "classes": (several, (), "MDD is taken as patient of the model, HC as control"),
         "few": (few, (), "Caution: the benefit with fewer than 10 local participants was not measured"),
         "controls": (controls, ("--prevalence", 0.2), "Caution: the local scans are of one class"),

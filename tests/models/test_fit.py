@@ -124,10 +124,10 @@ def other_question(cohort):
     sex = np.arange(len(cohort)) // 2 % 2
     yield relabel(("F", "M"), label=sex), "another question: its classes are control and patient"
     n = int((sex != cohort.labels).sum())
-    yield relabel(label=sex), f"another question: {n} of {len(cohort)} participants in common have another label"
+    yield relabel(label=sex), f"another question: {n} of {len(cohort)} participants in common have a different label"
     once = cohort.labels.copy()
     once[:2] = once[1::-1] if once[0] != once[1] else 1 - once[:2]
-    yield relabel(label=once), f"another question: 2 of {len(cohort)} participants in common have another label"
+    yield relabel(label=once), f"another question: 2 of {len(cohort)} participants in common have a different label"
     yield relabel(("0", "1"), label=1 - cohort.labels), "have a different label"
     names = [f"other-{k}" for k in range(len(cohort))]
     yield relabel(participant_id=names), "has no participant .by name and site. in common"
@@ -152,7 +152,7 @@ def test_evidence_of_some_of_the_scans_is_named_with_its_count(cohort, diagnosis
     model = fit_model(specify(cohort), evidence=tmp_path / "job", say=said.append)
     n = len(cohort)
     assert model.evidence.differences == (f"the evidence covers {n - 1} of the {n} participants of the model",)
-    assert any(f"is of {n - 1} of the {n} participants" in line for line in said)
+    assert any(f"covers {n - 1} of the {n} participants" in line for line in said)
     assert add_evidence(model, diagnosis_job, Connectomes(cohort)).evidence.differences == ()
 
 

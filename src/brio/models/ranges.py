@@ -243,7 +243,7 @@ def _write_reason(code: str, scan: dict[Any, Any], ranges: ScanRanges) -> str:
     """Write a reason as words, with the number of the scan and what is usual."""
     usual = {"short": ranges.least_frames, "dead_rois": ranges.dead_rois, "far": ranges.distance}.get(code)
     words = {
-        "foreign": "distance {distance:.2f} to the mean connectome (1 means nothing in common): another atlas, "
+        "foreign": "distance {distance:.2f} to the mean connectome, where 1 means nothing in common: another atlas, "
         "regions in another order, or noise",
         "known": "known to the model",
         "short": "short: {frames} frames, usually {usual:.0f} or more",

@@ -214,7 +214,7 @@ class RoiOrder:
         own, theirs = (frozenset(names) - self.drop for names in (name_columns(self.first), columns))
         is_named = [scan.columns is not None for scan in (self.first, series)]
         if len(own) != len(theirs):
-            hint = "(both have the same number of rows; if rows are the ROIs, transpose the files)"
+            hint = " (both have the same number of rows; if rows are the ROIs, transpose the files)"
             few, many, file = (own, theirs, self.path) if len(own) < len(theirs) else (theirs, own, path)
             if all(is_named) and few < many:
                 lacks = f"{file} lacks {shorten_list(sorted(many - few))}"
