@@ -151,7 +151,7 @@ def test_contributions_of_several_seeds_and_of_an_adapted_model_are_refused(ridg
     second = replace(member, fitted=replace(member.fitted, run=replace(member.fitted.run, seed=1)))
     local = cohort_of(X_NEW, Y_NEW, ["new"] * len(X_NEW))
     both = replace(ridge.to_model(), members=(member, second), patterns=ridge.to_model().patterns * 2)
-    write_model(both, tmp_path / "averages 2 seeds, each with factors of its own")
+    write_model(both, tmp_path / "averages 2 seeds, each with its own factors")
     write_model(adapt_model(ridge.to_model(), local, device="cpu"), tmp_path / "adapted to a hospital")
     for folder in tmp_path.iterdir():
         refuse(folder.name, BrioClassifier.load(folder).set_params(device="cpu").contributions, X_NEW)
@@ -252,7 +252,7 @@ def test_the_names_of_the_rois_are_kept_and_those_of_another_atlas_refused(tmp_p
     np.testing.assert_array_equal(again.predict(cohort), model.predict(cohort))
     assert again.random_state is None
     swapped = Atlas("A", pd.DataFrame({"name": [*names[:2], names[3], names[2], *names[4:]]}))
-    with pytest.raises(BrioError, match="in another order: column 3 is region 3, the model has region 2 there"):
+    with pytest.raises(BrioError, match="in another order: column 3 is region 3, but the model has region 2 there"):
         model.predict(cohort_of(atlas=swapped))
     model.predict(X_NEW)  # plain arrays have no names to compare
     assert not hasattr(model.fit(X, Y, sites=SITES), "feature_names_in_")

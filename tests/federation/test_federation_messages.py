@@ -67,7 +67,9 @@ def test_other_numbers_than_those_of_a_message_are_refused(messages):
         return lambda arrays: {name: np.asarray(values(array)) for name, array in arrays.items()}
 
     for content in map(encode, messages):
-        refuse(alter(content, change_arrays=put(lambda a: a.astype(np.float32))), "was changed|holds|another shape")
+        refuse(
+            alter(content, change_arrays=put(lambda a: a.astype(np.float32))), "was changed|contains|unexpected shape"
+        )
         refuse(alter(content, change_arrays=put(lambda a: a * 2)), "was changed after it was written|different number")
         refuse(alter(content, change_arrays=lambda arrays: {"x": np.ones(3)}), "is neither a request nor an answer")
         refuse(alter(content, lambda document: document.update(kind="Terms")), "is neither a request nor an answer")
@@ -103,9 +105,9 @@ def test_a_request_that_cannot_be_is_refused_when_it_is_made(terms, project):
     refuse_made("control character", sites={"a\nb": (9, 9), "c": (9, 9), "d": (9, 9)})
     first, second = request.shown[ALL]
     refuse_made("'distance' is missing", shown={ALL: [first, {}]})
-    refuse_made("'extra' is missing, was not asked for", shown={ALL: [first, second | {"extra": np.ones(2)}]})
+    refuse_made("'extra' is missing, was not requested", shown={ALL: [first, second | {"extra": np.ones(2)}]})
     refuse_made(
-        "'models' holds values that are not finite", shown={ALL: [first, second | {"models": np.full(28, np.inf)}]}
+        "'models' contains values that are not finite", shown={ALL: [first, second | {"models": np.full(28, np.inf)}]}
     )
     with pytest.raises(BrioError, match="no column 'name'"):
         replace(terms, rois={"x": [1.0, 2.0]})
