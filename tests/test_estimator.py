@@ -151,7 +151,7 @@ def test_contributions_of_several_seeds_and_of_an_adapted_model_are_refused(ridg
     second = replace(member, fitted=replace(member.fitted, run=replace(member.fitted.run, seed=1)))
     local = cohort_of(X_NEW, Y_NEW, ["new"] * len(X_NEW))
     both = replace(ridge.to_model(), members=(member, second), patterns=ridge.to_model().patterns * 2)
-    write_model(both, tmp_path / "averages 2 seeds, each with factors of its own")
+    write_model(both, tmp_path / "averages 2 seeds, each with its own factors")
     write_model(adapt_model(ridge.to_model(), local, device="cpu"), tmp_path / "adapted to a hospital")
     for folder in tmp_path.iterdir():
         refuse(folder.name, BrioClassifier.load(folder).set_params(device="cpu").contributions, X_NEW)
@@ -252,7 +252,7 @@ def test_the_names_of_the_rois_are_kept_and_those_of_another_atlas_refused(tmp_p
     np.testing.assert_array_equal(again.predict(cohort), model.predict(cohort))
     assert again.random_state is None
     swapped = Atlas("A", pd.DataFrame({"name": [*names[:2], names[3], names[2], *names[4:]]}))
-    with pytest.raises(BrioError, match="in another order: column 3 is region 3, the model has region 2 there"):
+    with pytest.raises(BrioError, match="in another order: column 3 is region 3, but the model has region 2 there"):
         model.predict(cohort_of(atlas=swapped))
     model.predict(X_NEW)  # plain arrays have no names to compare
     assert not hasattr(model.fit(X, Y, sites=SITES), "feature_names_in_")
@@ -467,13 +467,13 @@ FC = np.array([np.corrcoef(scan.T) for scan in X])
         ({"method": "brio"}, "'brio' needs the frames of scans for re-estimating connectomes"),
         ({"method": "brio-plus"}, "'brio-plus' needs the frames of scans"),
         ({"kind": "fc"}, "kind='fc': give 'scans' or 'connectome'"),
-        ({"X": X}, "X is not one array of real numbers; kind='connectome' takes correlations"),
+        ({"X": X}, "X is not one array of real numbers; kind='connectome' needs correlations"),
         ({"X": FC[:, :5]}, r"X has shape \(60, 5, 12\)"),
         ({"X": FC[:, 0]}, r"X has shape \(60, 12\)"),
         ({"X": FC + 0j}, "X is not one array of real numbers"),
-        ({"X": FC[:0]}, "X holds no connectomes"),
+        ({"X": FC[:0]}, "X contains no connectomes"),
         ({"X": FC * np.eye(FC.shape[1])}, r"X\[0\]: all correlations are 0 or missing"),
-        ({"X": 3 * FC}, "X holds 3, which is no correlation"),
+        ({"X": 3 * FC}, "X contains 3, not a correlation"),
         ({"X": np.triu(FC)}, r"X\[0\]: is not symmetric"),
         ({"X": np.ma.masked_less(FC, 0)}, "row 1, column . has no value"),
     ],
@@ -503,8 +503,8 @@ def test_not_fitted(use):
 @pytest.mark.parametrize(
     ("scans", "message"),
     [
-        (np.ones((60, 12)), r"X has shape \(60, 12\), as one scan or a table; give a list of scans"),
-        (pd.DataFrame(np.ones((60, 12))), r"X has shape \(60, 12\), as one scan or a table; give a list of scans"),
+        (np.ones((60, 12)), r"X has shape \(60, 12\), like one scan or a table; give a list of arrays"),
+        (pd.DataFrame(np.ones((60, 12))), r"X has shape \(60, 12\), like one scan or a table; give a list of arrays"),
         (sparse.csr_array(np.ones((60, 12))), "X is sparse"),
         (np.ones((60, 12)).tolist(), r"X\[0\] has 1 axes"),
         (np.ones((1, 2, 60, 12)), r"X has shape \(1, 2, 60, 12\); give a list of time series or one array"),
@@ -515,7 +515,7 @@ def test_not_fitted(use):
         ([x.T for x in X], r"X\[1\] has \d+ ROIs, but X\[0\] has \d+; .*if rows are the ROIs, transpose"),
         ([*X[:-1], X[-1] + 1j], r"X\[59\]: Complex data not supported"),
         ([np.full_like(X[0], np.nan), *X[1:]], r"X\[0\]: \d+ usable frames and 0 ROIs"),
-        ([], "X holds no scans"),
+        ([], "X contains no scans"),
         (5, "X is a int; give a list of arrays"),
     ],
 )
@@ -536,7 +536,7 @@ def test_scans_with_rois_in_rows_are_refused_without_an_atlas(ridge):
     [
         ({"y": None}, "requires y to be passed"),
         ({"y": np.arange(60) % 3}, "Only binary classification is supported. The type of the target is multiclass"),
-        ({"y": np.zeros(60)}, "y holds one class only"),
+        ({"y": np.zeros(60)}, "y has only one class"),
         ({"y": np.linspace(0, 1, 60)}, "continuous"),
         ({"y": np.where(Y == 1, np.nan, 0.0)}, "Input y contains NaN"),
         ({"y": Y[:-1]}, "inconsistent numbers of samples"),
@@ -578,7 +578,7 @@ def test_what_few_sites_do_not_allow_names_a_way_out():
 
 def test_sites_with_one_class_are_left_out_and_named():
     y = np.where(SITES == "site3", 1, Y)
-    with pytest.warns(UserWarning, match="one class only at site3: not learned from"):
+    with pytest.warns(UserWarning, match="sites not used .only one class.: site3"):
         model = BrioClassifier("ridge", device="cpu").fit(X, y, sites=SITES)
     assert model.one_class_sites_ == ("site3",)
     assert "site3" not in model.source_sites_ + model.validation_sites_

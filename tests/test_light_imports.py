@@ -54,7 +54,7 @@ COMMANDS = [
     ),
     (["federate", "start", "--out", "USED", "--rois", "COHORT", "--classes", "a,b", "--sites", "4"], 2, "exists"),
     (["federate", "answer", "MISSING", "COHORT"], 2, "cannot be read"),
-    (["federate", "combine", "MISSING"], 2, "holds no request"),
+    (["federate", "combine", "MISSING"], 2, "contains no request"),
     (["federate", "show", "MISSING"], 2, "cannot be read"),
 ]
 

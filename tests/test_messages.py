@@ -116,8 +116,8 @@ def test_a_provoked_error_names_arguments(place, name):
             "give holds_scans=True, by_order=True or validation_sites=",
         ),
         (
-            "give --evaluate, or a folder of 'brio run C --label 'age>14.5' --seeds 3'",
-            "give evaluate=True, or a folder of 'brio run C --label 'age>14.5' --seeds 3'",
+            "use --evaluate or a folder of 'brio run C --label 'age>14.5' --seeds 3'",
+            "use evaluate=True or a folder of 'brio run C --label 'age>14.5' --seeds 3'",
         ),
         ("leave it out (--drop-roi 'a b' --drop-roi c)", "leave it out (drop_roi='a b' drop_roi='c')"),
         ("run again without --records-only", "run again without records_only=True"),

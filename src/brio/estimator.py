@@ -46,13 +46,13 @@ def convert_scans(X: Any) -> list[np.ndarray]:
     Shapes: X [T_i, P]; returns [T_i, P].
     """
     if sparse.issparse(X):
-        raise BrioError("X is sparse; scans are dense arrays of shape (frames, ROIs)")
+        raise BrioError("X is sparse; give dense arrays of shape (frames, ROIs)")
     if hasattr(X, "__array__") and not hasattr(X, "shape"):
         X = np.asarray(X)
     shape = getattr(X, "shape", None)
     if shape is not None and len(shape) == 2:
-        remedy = "give a list of scans (frames, ROIs), or say kind='connectome' of vectorised correlations"
-        raise BrioError(f"X has shape {tuple(shape)}, as one scan or a table; {remedy}")
+        remedy = "give a list of arrays (frames, ROIs), or use kind='connectome' for vectorised correlations"
+        raise BrioError(f"X has shape {tuple(shape)}, like one scan or a table; {remedy}")
     if shape is not None and len(shape) not in (1, 3):
         raise BrioError(f"X has shape {tuple(shape)}; give a list of time series or one array (scans, frames, ROIs)")
     try:
@@ -60,13 +60,13 @@ def convert_scans(X: Any) -> list[np.ndarray]:
     except TypeError:
         raise BrioError(f"X is a {type(X).__name__}; give a list of arrays (frames, ROIs)") from None
     if not items:
-        raise BrioError("X holds no scans")
+        raise BrioError("X contains no scans")
     scans = [_convert_scan(item, f"X[{i}]") for i, item in enumerate(items)]
     n_rois = scans[0].shape[1]
     for i, scan in enumerate(scans):
         if scan.shape[1] != n_rois:
             turned = "; if rows are the ROIs, transpose them" if len({len(one) for one in scans}) == 1 else ""
-            raise BrioError(f"X[{i}] has {scan.shape[1]} ROIs, but X[0] has {n_rois}; give one atlas{turned}")
+            raise BrioError(f"X[{i}] has {scan.shape[1]} ROIs, but X[0] has {n_rois}; all need the same atlas{turned}")
     return scans
 
 
@@ -90,7 +90,7 @@ def _convert_scan(item: Any, where: str) -> np.ndarray:
 
 def convert_connectomes(X: Any) -> list[np.ndarray]:
     """Convert correlations [n, P, P], or [n, edges] as nilearn vectorises them, to Fisher z [P, P]."""
-    needed = "kind='connectome' takes correlations (n, ROIs, ROIs), or vectorised as by nilearn's ConnectivityMeasure"
+    needed = "kind='connectome' needs correlations (n, ROIs, ROIs), or vectorised as by nilearn's ConnectivityMeasure"
     try:
         values = np.ma.filled(np.ma.asarray(X).astype(np.float64, casting="same_kind"), np.nan)
     except (TypeError, ValueError):
@@ -99,10 +99,10 @@ def convert_connectomes(X: Any) -> list[np.ndarray]:
     if matrices is None or matrices.ndim != 3 or matrices.shape[1] != matrices.shape[2]:
         raise BrioError(f"X has shape {values.shape}; {needed}")
     if len(matrices) == 0:
-        raise BrioError("X holds no connectomes")
+        raise BrioError("X contains no connectomes")
     largest = np.abs(matrices[np.isfinite(matrices)]).max(initial=0.0)
     if largest > 1 + 1e-3:
-        raise BrioError(f"X holds {largest:.3g}, which is no correlation; give ConnectivityMeasure(kind='correlation')")
+        raise BrioError(f"X contains {largest:.3g}, not a correlation; use ConnectivityMeasure(kind='correlation')")
     return [convert_fc(matrix.clip(-1, 1), "correlation", f"X[{i}]") for i, matrix in enumerate(matrices)]
 
 
@@ -139,14 +139,14 @@ def encode_labels(y: Any) -> tuple[np.ndarray, np.ndarray]:
         raise BrioError("y: Complex data not supported")
     assert_all_finite(y, input_name="y")
     if len(y) == 0:
-        raise BrioError("y holds no labels")
+        raise BrioError("y contains no labels")
     kind = type_of_target(y, input_name="y", raise_unknown=True)
     if kind != "binary":
         remedy = "Compare numbers, as in y > 14.5, or leave out the other classes."
         raise BrioError(f"Only binary classification is supported. The type of the target is {kind}. {remedy}")
     classes, label = np.unique(y, return_inverse=True)
     if len(classes) < 2:
-        raise BrioError(f"y holds one class only ({classes[0]}); two are needed")
+        raise BrioError(f"y has only one class ({classes[0]}), but two are needed")
     return classes, label
 
 
@@ -167,7 +167,7 @@ def build_labelled_cohort(X: Any, y: Any, sites: Any, kind: str = "scans") -> tu
     classes, label = encode_labels(y)
     scans = None if is_cohort else CONVERT[kind](X)
     if sites is None:
-        raise BrioError("fit needs the site of every scan: sites=sites, and in cross_validate params={'sites': sites}")
+        raise BrioError("fit needs the site of every scan: pass sites=sites, in cross_validate params={'sites': sites}")
     _refuse_masked(sites, "sites")
     sites = column_or_1d(sites)
     check_consistent_length(range(len(X if scans is None else scans)), label, sites)
@@ -218,7 +218,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     method : str
-        Any method that ``brio methods`` lists. We recommend to begin with the default, ridge regression on
+        Any method that ``brio methods`` lists. We recommend starting with the default, ridge regression on
         log-connectomes. Others are ``"ridge"``, ``"brio-plus"``, or a neural network such as ``"brio"``.
     kind : {"scans", "connectome"}
         Content of ``X``. ``"connectome"`` means correlations [n, P, P], or correlations vectorised by nilearn's
@@ -228,7 +228,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         An integer is used as the seed, as in ``brio fit``; otherwise the seed is drawn. It determines the validation
         sites, the initial weights, the batches and the re-estimates.
     validation_sites : int or "auto"
-        Number of sites that choose the epoch of a neural network. The network is then trained again on all sites up to
+        Number of sites used to choose the epoch of a neural network, which is then trained again on all sites up to
         that epoch, unless ``settings={"refit": False}``. With 0, inner folds choose the epoch. ``auto`` means 2 if at
         least four sites have both classes, and otherwise 0. Closed-form models choose their penalty by inner folds over
         all sites; they use validation sites only with ``settings={"choose_by": "validation"}``.
@@ -256,7 +256,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     feature_names_in_ : ndarray of str
         Names of the ROIs. Exists only if the model was fitted to a cohort with a named atlas.
     source_sites_, validation_sites_, one_class_sites_ : tuple of str
-        Sites on which the model was trained; sites that chose the checkpoint (after a refit, the model was trained on
+        Sites on which the model was trained; sites used to choose the checkpoint (after a refit, also for training
         these too); and sites that could be used for neither, because they have only one class.
     validation_auc_ : float
         AUC on the validation sites at the chosen checkpoint or penalty; without validation sites, the AUC on the inner
@@ -290,7 +290,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
 
     Examples
     --------
-    There are sixty scans of different lengths from six sites. Two ROIs are correlated in patients.
+    Sixty scans of different lengths come from six sites. Two ROIs are correlated in patients.
 
     >>> import numpy as np
     >>> from sklearn.model_selection import cross_val_score
@@ -412,7 +412,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         check_memory([method], cohort, device)
         fold = runs[0].fold
         if fold.one_class_sites:
-            warnings.warn(f"one class only at {', '.join(fold.one_class_sites)}: not learned from", stacklevel=2)
+            warnings.warn(f"sites not used (only one class): {', '.join(fold.one_class_sites)}", stacklevel=2)
         progress = print_progress if self.verbose else silent
         with device.network_precision():
             (fitted,) = method.fit(Connectomes(cohort, device.torch_device), runs, progress)
@@ -502,7 +502,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
             check_is_fitted(self)
             y = self.classes_[X.labels]
         if y is None:
-            raise BrioError("y=None: give the label of every scan, score(X, y), or a Cohort, which has labels")
+            raise BrioError("y=None: give the label of every scan, as in score(X, y), or a Cohort with labels")
         return float(super().score(X, y, sample_weight))
 
     def contributions(self, X: Any) -> np.ndarray:
@@ -529,16 +529,16 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         connectomes, ensemble = self._connectomes(X), self._ensemble
         if len(ensemble.members) > 1:
             n = len(ensemble.members)
-            raise BrioError(f"the model averages {n} seeds, each with factors of its own; see them with 'brio predict'")
+            raise BrioError(f"the model averages {n} seeds, each with its own factors; use 'brio predict' to see them")
         if self._model is not None and self._model.adaptation is not None:
-            raise BrioError("the model is adapted to a hospital; load the original one for contributions")
+            raise BrioError("the model is adapted to a hospital; load the original model to get contributions")
         inputs = ensemble.gather_inputs(connectomes, ensemble.members[0])
         scans = inputs.take(torch.arange(len(connectomes), device=connectomes.device))
         with resolve_device(self.device).network_precision():
             return self.method_.compute_contributions(self.fitted_run_, scans)
 
     def predict_interval(self, X: Any, *, reestimates: int = PREDICTION_REESTIMATES, level: float = 0.95) -> np.ndarray:
-        """Compute intervals of the probability of ``classes_[1]`` for other minutes of the same scan (equally many).
+        """Compute intervals of the probability of ``classes_[1]`` for equally many other minutes of the same scan.
 
         The intervals do not apply to scans on another day, because connectomes vary more between days.
 
@@ -575,7 +575,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
                 raise BrioError("this copy lacks the scans it was fitted to: call save() before pickling, or refit")
             cohort, compute = self._training_scans, resolve_device(self.device)
             if holds_fc(cohort.participants):
-                raise BrioError("connectomes have no frames, which a model and its intervals need; fit it to scans")
+                raise BrioError("connectomes have no frames, but a model and its intervals need them; fit it to scans")
             with compute.network_precision():
                 connectomes = Connectomes(cohort, compute.torch_device)
                 self._model = complete_model(self.method_, self._members, connectomes, cohort)
@@ -675,7 +675,7 @@ class EstimatorRecord:
         except (TypeError, ValueError, OverflowError) as error:
             raise BrioError(f"classes do not have the type {self.dtype} ({error})") from None
         if classes[0] == classes[1]:
-            raise BrioError("both classes have one label")
+            raise BrioError("both classes have the same label")
 
     @classmethod
     def read(cls, document: dict[str, Any], path: Path) -> EstimatorRecord:

@@ -79,7 +79,7 @@ def require_memory(n_bytes: float, what: str, advice: str, free: int | None = No
     """Raise an error if something does not fit into memory."""
     there = find_free_memory() if free is None else free
     if there is not None and n_bytes > there:
-        raise BrioError(f"{what} about {format_bytes(n_bytes)} of memory, but {format_bytes(there)} are free; {advice}")
+        raise BrioError(f"{what} about {format_bytes(n_bytes)} of memory, but {format_bytes(there)} is free; {advice}")
 
 
 def require_disk(n_bytes: float, path: Path, what: str, advice: str) -> None:
@@ -87,7 +87,7 @@ def require_disk(n_bytes: float, path: Path, what: str, advice: str) -> None:
     free = find_free_disk(path)
     if n_bytes > free:
         needed = f"{what} about {format_bytes(n_bytes)} on disk"
-        raise BrioError(f"{path}: {needed}, but {format_bytes(free)} are free there; {advice}")
+        raise BrioError(f"{path}: {needed}, but only {format_bytes(free)} is free; {advice}")
 
 
 def format_bytes(n_bytes: float) -> str:

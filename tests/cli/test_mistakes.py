@@ -65,9 +65,9 @@ MISTAKES = [
     ("table cohort", "cohort: has no summary.json"),
     ("table nowhere", "nowhere: this folder does not exist; give the --out of 'brio run'"),
     ("compare nowhere", "nowhere: this folder does not exist; give the --out of 'brio run'"),
-    ("explain job --out new", "a folder of results of 'brio run'; give a folder that 'brio fit' wrote\n"),
+    ("explain job --out new", "a results folder of 'brio run'; give a folder that 'brio fit' wrote\n"),
     ("predict job scans --out new", "give a folder that 'brio fit' wrote, followed by the scans\n"),
-    ("run job --method ridge --out new", "job: is a folder of results of 'brio run', not a cohort folder"),
+    ("run job --method ridge --out new", "job: is a results folder of 'brio run', not a cohort folder"),
     ("predict cohort scans --out new", "is not a model, but a cohort folder; give a folder that 'brio fit' wrote"),
     # a folder that holds another job
     ("run cohort --method ridge --seeds 3 --out job", "(seeds: 1, now 3). Choose another --out, or resume that job"),
@@ -114,7 +114,7 @@ MISTAKES = [
     (f"{FC} --measure r", "--measure r: unknown measure; known: correlation, fisher-z"),
     ("import table scans/p1.npy --out new", "is a file; give the folder of the scans, such as scans"),
     (f"{TABLE} --participants gone/people.tsv", "or in scans (there is no folder gone)"),
-    ("import fc fc/p1.npy --out new", "is one file; give an npz file with all connectomes, or the folder"),
+    ("import fc fc/p1.npy --out new", "is one file; give an npz file with all connectomes, or a folder"),
 ]
 
 

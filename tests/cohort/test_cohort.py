@@ -184,7 +184,7 @@ def write(folder: Path, rows: list[dict], frames: list[np.ndarray]) -> None:
         (people(), [*scans()[:5], np.full((50, 4), np.nan, np.float32)], "participant p6: the scan contains no finite"),
         (people([0, 1, 2, 0, 1, 0]), scans(), "participant p3 has label '2'"),
         ([*people()[:5], {"participant_id": "x", "site": " ", "label": 1}], scans(), "column 'site' is empty in row 6"),
-        ([], [], "the cohort has no scan to write"),
+        ([], [], "the cohort has no scans to write"),
     ],
 )
 def test_what_the_writer_refuses_leaves_nothing(tmp_path, rows, frames, message):
@@ -287,7 +287,7 @@ def test_scans_and_atlases_that_do_not_fit_together_are_refused():
     )
     refuse("atlas 'four' has 4 ROIs, but the scans have 3", cohort, frames=[scan[:, :3] for scan in scans()])
     refuse("the table of ROIs has no column 'name'", Atlas, "four", pd.DataFrame({"x": [1.0]}))
-    refuse("'x' holds 'left'; coordinates", Atlas, "four", pd.DataFrame({"name": ["a", "b"], "x": ["left", "1"]}))
+    refuse("'x' contains 'left'; coordinates", Atlas, "four", pd.DataFrame({"name": ["a", "b"], "x": ["left", "1"]}))
 
 
 @pytest.mark.parametrize("column", ["participant_id", "site", "label", "session", "n_frames"])

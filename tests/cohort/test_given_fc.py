@@ -92,7 +92,9 @@ def test_methods_that_need_frames_are_refused_with_the_reason_and_those_that_wor
         with pytest.raises(BrioError, match=rf"method '{name}' .*{reason}.* choose among ridge, .*gcn") as caught:
             brio.run(cohort, [name], device="cpu", out=tmp_path / "job")
         assert name not in str(caught.value).split("choose among ")[1].split(", ")
-    refuse(r"shrinkage=0\.1 does without", brio.run, cohort, ["tangent-ridge"], device="cpu", out=tmp_path / "job")
+    refuse(
+        r"not needed with --set shrinkage=0\.1", brio.run, cohort, ["tangent-ridge"], device="cpu", out=tmp_path / "job"
+    )
     assert not (tmp_path / "job").exists()
     refuse("a model needs frames, but cohort", read_scans_to_predict, tmp_path / "cohort", tmp_path / "scans")
     with pytest.raises(BrioError, match="a model, whose intervals come from re-estimates, needs frames, but cohort"):
@@ -125,7 +127,7 @@ R = np.corrcoef(np.random.default_rng(0).normal(size=(5, 40)))
     [
         (([0], [1]), 0.9, "is not symmetric"),
         (([0, 1], [1, 0]), np.nan, "row 1, column 2 has no value; only whole ROIs"),
-        (([0, 1], [1, 0]), 1.5, "holds 1.5, which cannot be a correlation; use --measure fisher-z"),
+        (([0, 1], [1, 0]), 1.5, "contains 1.5, which cannot be a correlation; use --measure fisher-z"),
     ],
 )
 def test_matrices_that_are_no_connectomes(edge, value, message):
@@ -139,4 +141,4 @@ def test_the_measure_is_found_where_the_matrix_tells():
     z = np.arctanh(np.where(np.eye(5), 0, R))
     assert find_measure(np.where(np.eye(5), np.inf, z), "p1.csv") == "fisher-z"
     assert find_measure(3 * z / np.abs(z).max(), "p1.csv") == "fisher-z"
-    refuse(r"p1\.csv: may hold .* --measure correlation or fisher-z", find_measure, z / 10, "p1.csv")
+    refuse(r"p1\.csv: may contain .* --measure correlation or fisher-z", find_measure, z / 10, "p1.csv")

@@ -212,8 +212,8 @@ def test_tables_of_other_tools(tmp_path, name, text, rois):
             "no column 'name' with the names of the ROIs; its columns are region, x, y, z",
         ),
         ("name\tx\ty\na\t1\t2\n", "has a column 'x', but not all three of x, y and z"),
-        ("name\tx\ty\tz\na\t1\t2\t3\nb\t1,250\t2\t3\n", "column 'x' holds '1,250' in row 2"),
-        ("name\tx\ty\tz\na\t1\t2\tinf\n", "column 'z' holds 'inf' in row 1"),
+        ("name\tx\ty\tz\na\t1\t2\t3\nb\t1,250\t2\t3\n", "column 'x' contains '1,250' in row 2"),
+        ("name\tx\ty\tz\na\t1\t2\tinf\n", "column 'z' contains 'inf' in row 1"),
         ("name\tx\n\t3\n", "but not all"),
         ("name\tnetwork\na\tvis\n\tvis\n", "column 'name' is empty in row 2"),
         ("name\n", "needs a header and at least one row"),
@@ -230,7 +230,7 @@ def test_gaps_and_repeated_names_of_a_table(tmp_path):
     check(atlas.rois.fillna({"hemi": "none"}), name=["a", "a_2", "b"], hemi=["L", "R", "none"], z=[1.0, np.nan, 1.0])
     assert len(warnings) == 2
     assert "rows with the same name were numbered in order: a -> a, a_2" in warnings[0]
-    assert "a_2 have no coordinates, so no figure" in warnings[1]
+    assert "a_2 have no coordinates, so figures cannot" in warnings[1]
 
 
 def make_cohort(atlas: Atlas | None) -> Cohort:

@@ -73,7 +73,10 @@ def test_those_without_a_value_and_small_sites_are_left_out_and_counted(cohort):
     assert not set(cohort.ids[:3]) & set(asked.ids)
     n = int((cohort.sites == "site02").sum())
     told = describe_question(asked)
-    assert f"left out: 3 participants without sex and {n} participants of sites with fewer than 5 of a class" in told
+    assert (
+        f"left out: 3 participants without sex and {n} participants at sites with fewer than 5 participants of a class"
+        in told
+    )
     assert "(site02)" in told
     assert f"M ({asked.labels.sum()} participants) or F ({(1 - asked.labels).sum()} participants)" in told
     assert describe_question(cohort) == ""
@@ -120,7 +123,7 @@ def test_scans_without_a_diagnosis_can_be_asked_for_their_age(cohort):
         ("age", "values (.*), but brio separates two classes; ask 'age>NUMBER'"),
         ("age>300", "leaves only one class: no participant is 'age above 300' .112 participants"),
         ("age>1", "is 'age up to 1'"),
-        ("sex=X", "no participant has the value 'X' in column 'sex'; the column holds F, M"),
+        ("sex=X", "no participant has the value 'X' in column 'sex'; the column has F, M"),
         ("age>39", "leaves no site with 5 participants of each class; .*audit.min_class"),
     ],
 )

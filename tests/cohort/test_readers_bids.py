@@ -163,7 +163,7 @@ def test_cpac_variants_are_not_runs(src, tmp_path):
         for reg, x in (("default", scan(i, 200)), ("defaultNoGSR", scan(i, 200) + 1)):
             write_text(derivative(src, sub, pattern.format(reg)), x, [f"#{u + 1}" for u in range(200)])
     for runs in ("first", "concatenate"):
-        refuse_import(r"the same scan as .* processed in another way; .*--match", src, "bids", runs=runs)
+        refuse_import(r"is the same scan as .* processed differently; .*--match", src, "bids", runs=runs)
     cohort = import_cohort("bids", src, tmp_path / "out", match="reg-default_")
     np.testing.assert_allclose(cohort.scan(3), scan(3, 200), atol=1e-3)
     assert cohort.atlas.name == "cc200"

@@ -196,7 +196,7 @@ def test_the_command(folder, tmp_path):
         ({"denoise": "compcor", "jobs": 2}, "strategy 'compcor' cannot be used"),
         ({"denoise": "ica_aroma"}, "no file sub-.*smoothAROMAnonaggr"),
         ({"atlas": "schafer400"}, "'schafer400' is unknown, did you mean 'schaefer400'"),
-        ({"atlas": "nowhere.nii.gz"}, "no such image of labels"),
+        ({"atlas": "nowhere.nii.gz"}, "no such label image"),
         ({"space": "T1w"}, "no image has space-T1w"),
         ({"task": "nback"}, "has no files of task 'nback'"),
         ({"high_pass": 0.2, "low_pass": 0.1, "denoise": "none"}, "must be below"),
@@ -234,10 +234,10 @@ def test_dense_surfaces_and_maps_of_weights_are_refused(folder, tmp_path):
             import_images(tmp_path, tmp_path / "cohort", atlas=name)
     write_scan(tmp_path / "derivatives", "sub-01", 0, 60, np.float32)
     nibabel.save(nibabel.Nifti1Image(np.full((4, 4, 4), 0.5, dtype=np.float32), AFFINE), atlas)
-    with pytest.raises(BrioError, match="holds no labels"):
+    with pytest.raises(BrioError, match="contains no labels"):
         import_images(tmp_path, tmp_path / "cohort")
     nibabel.save(nibabel.Nifti1Image(np.ones((4, 4, 4, 2), dtype=np.int16), AFFINE), atlas)
-    with pytest.raises(BrioError, match="has 4 axes; an image of labels needs three"):
+    with pytest.raises(BrioError, match="has 4 axes; a label image needs three"):
         import_images(tmp_path, tmp_path / "cohort")
 
 
@@ -283,9 +283,9 @@ def test_a_model_extracts_new_images_as_those_it_was_fitted_to(folder, tmp_path)
     one, other = (pd.read_csv(tmp_path / name / "predictions.csv") for name in ("images", "scans"))
     pd.testing.assert_frame_equal(one, other)
     assert "layout 'fmriprep'" in said.out
-    assert "extract them alike" not in said.out
+    assert "use the same options" not in said.out
     said = command(*words, tmp_path / "other", "--denoise", "simple")
-    assert "with --denoise simple, those of the model with --denoise scrubbing: extract them alike" in said.out
+    assert "with --denoise simple, those of the model with --denoise scrubbing: use the same options" in said.out
     filtered = read_scans_to_predict(
         source, tmp_path / "f", atlas=atlas, low_pass=0.1, known_extraction={"denoise": "simple", "low_pass": 0.2}
     )
@@ -329,6 +329,6 @@ def test_an_atlas_without_a_table_names_its_labels(folder, tmp_path):
     np.testing.assert_array_equal(short.scan(0), cohort.scan(0)[:, [0, 2, 3, 4]])
     table = tmp_path / "rois.tsv"
     table.write_text("name\tcode\n" + "".join(f"r{label}\t{label}\n" for label in LABELS[1:]))
-    with pytest.raises(BrioError, match="the table of the ROIs lacks the labels 3;"):
+    with pytest.raises(BrioError, match="the table of ROIs lacks the labels 3;"):
         import_images(folder, tmp_path / "other", atlas=str(atlas), atlas_table=table)
     assert json.loads((tmp_path / "cohort" / "cohort.json").read_text())["provenance"]["kind"] == "fmriprep"

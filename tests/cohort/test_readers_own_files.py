@@ -284,7 +284,7 @@ def test_transposed_files_get_a_hint(tmp_path):
     src = write_study(tmp_path / "study")
     for i, person in enumerate(PEOPLE):  # as many rows as ROIs, as many columns as frames
         np.save(src / f"{person}.npy", make_frames(i, n_frames=40 + i).T)
-    refuse_import("both have as many rows; if rows are the ROIs, transpose the files", src)
+    refuse_import("both have the same number of rows; if rows are the ROIs, transpose the files", src)
     (tmp_path / "rois.csv").write_text("name\n" + "\n".join("abcde"))
     message = "the file has as many rows as the table has ROIs: if the rows are the ROIs, transpose"
     refuse_import(message, src, atlas_table=tmp_path / "rois.csv")
@@ -529,14 +529,14 @@ def test_an_archive_lists_connectomes_without_a_row_and_refuses_sessions(tmp_pat
 @pytest.mark.parametrize("ids", [["p0", "p0"], ["p0"]])
 def test_an_archive_whose_ids_do_not_fit_its_connectomes_is_refused(tmp_path, ids):
     src = write_connectomes(tmp_path / "fc", ids, make_connectomes(2), ["p0", "p1"])
-    refuse_import("'participant_id' must hold one name for each of the 2 connectomes", src, "fc")
+    refuse_import("'participant_id' must contain one name for each of the 2 connectomes", src, "fc")
 
 
 def test_connectomes_of_two_measures_are_refused(tmp_path):
     matrices = make_connectomes(2)
     matrices[1][0, 1] = matrices[1][1, 0] = 1.7  # Fisher z whose diagonal was set to one
     src = write_connectomes(tmp_path / "fc", ["p0", "p1"], matrices, ["p0", "p1"])
-    refuse_import(r"participant p1: seems to hold fisher-z, but .*participant p0 correlation", src, "fc")
+    refuse_import(r"participant p1: seems to contain fisher-z, but .*participant p0 contains correlation", src, "fc")
     assert len(import_cohort("fc", src, tmp_path / "out", measure="fisher-z")) == 2
 
 

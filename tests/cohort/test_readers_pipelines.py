@@ -131,7 +131,9 @@ def test_connectomes_with_names_and_in_one_archive(form, tmp_path):
         for name in TEN:
             path = src / f"{name}.csv"
             path.write_text(path.read_text().replace("\nr1,", "\nr9,"))
-        refuse_import(r"p00\.csv: row 2 is called 'r9' and column 2 'r1'; a connectome must have the same", src, "fc")
+        refuse_import(
+            r"p00\.csv: row 2 is named 'r9', but column 2 is named 'r1'; a connectome must have the same", src, "fc"
+        )
 
 
 @pytest.mark.parametrize("kind", ["pcp", "dpabi", "bids", "table", "packed", "fc"])
@@ -174,7 +176,7 @@ def test_no_connectome_is_left_out_since_its_measure_is_unclear(tmp_path):
     """Low values of Fisher z may as well be correlations."""
     fc = {name: np.full((5, 5), 0.4 if name == "p03" else 1.4) * (1 - np.eye(5)) for name in TEN}
     src = write_study(tmp_path / "study", TEN, lambda _, path: np.save(f"{path}.npy", fc[path.name]))
-    refuse_import(r"p03\.npy: may hold correlations or Fisher z; state which with --measure", src, "fc")
+    refuse_import(r"p03\.npy: may contain correlations or Fisher z; state which with --measure", src, "fc")
     assert len(import_cohort("fc", src, tmp_path / "cohort", measure="fisher-z")) == 10
 
 

@@ -116,7 +116,7 @@ def test_cc200_beside_aal_must_be_chosen(release, tmp_path):
 
 def test_a_folder_without_scans_is_refused(tmp_path):
     (tmp_path / "none").mkdir()
-    refuse_import("has no file named <FILE_ID>_rois_<atlas>.1D in it or below", tmp_path / "none", "pcp")
+    refuse_import("has no file named <FILE_ID>_rois_<atlas>.1D in or below it", tmp_path / "none", "pcp")
     refuse_import("has no file <atlas>.npz", tmp_path / "none", "packed")
 
 
@@ -343,7 +343,7 @@ def test_covariates(results, tmp_path):
     table = results / "covariates.csv"
     table.write_text("ID,Age,Sex,site\nS1-1-0001,30,1,x\nS1-2-0001,,2,x\nS20-1-0007,41,1,y\nS9-1-0001,50,1,z\n")
     given = {"atlas": "aal116", "participants": "covariates.csv"}
-    refuse_import(r"column 'Sex' holds codes .1 \(2\), 2 \(1\).; .* --male 1 --female 2", results, "dpabi", **given)
+    refuse_import(r"column 'Sex' contains codes .1 \(2\), 2 \(1\).; .* --male 1 --female 2", results, "dpabi", **given)
     cohort = import_cohort("dpabi", results, tmp_path / "out", **given, male="1", female="2")
     assert cohort.participants["sex"].tolist()[:3] == ["M", "F", "M"]
     assert cohort.sites.tolist() == ["S1", "S1", "S20", "S20"]

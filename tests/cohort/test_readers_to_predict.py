@@ -153,7 +153,7 @@ def test_participants_of_another_group_are_predicted(tmp_path):
     assert cohort.select(cohort.labelled).labels.tolist() == [1, 0]
     reason = "label 'BP' is neither patient nor control"
     assert cohort.provenance["unlabelled"] == [{"participant_id": "p1", "reason": reason}]
-    refuse_scans("holds 'BP' .1., 'HC' .1., 'MDD' .1.; brio separates two classes: name two values", src)
+    refuse_scans("has 'BP' .1., 'HC' .1., 'MDD' .1.; brio separates two classes: name two values", src)
 
 
 def test_table_for_one_file(tmp_path):
@@ -244,7 +244,7 @@ def test_nothing_to_read(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "brain.nii.gz").write_bytes(b"")
     refuse_scans("nowhere: no such file or folder", tmp_path / "nowhere")
-    refuse_scans(r"empty: has no time-series file in it or below; supported file types: \.tsv", tmp_path / "empty")
+    refuse_scans(r"empty: has no time-series file in or below it; supported file types: \.tsv", tmp_path / "empty")
     refuse_scans(r"brain\.nii\.gz: is not a time-series file; supported file types: \.tsv", tmp_path / "brain.nii.gz")
     refuse_scans("no such file or folder", tmp_path / "nowhere", kind="table")
 
@@ -289,7 +289,7 @@ def test_cohort_folder_is_read_in_place(tmp_path):
     message = "--tr, --participants cannot be used with a cohort folder"
     refuse_scans(message, tmp_path / "cohort", tr=2.0, participants="x.tsv")
     refuse_scans(
-        r"frames\.npy: holds all scans of a cohort; give the folder \S+cohort$", tmp_path / "cohort" / "frames.npy"
+        r"frames\.npy: contains all scans of a cohort; give the folder \S+cohort$", tmp_path / "cohort" / "frames.npy"
     )
     content = bytearray((tmp_path / "cohort" / "frames.npy").read_bytes())
     content[-1] ^= 1
@@ -310,7 +310,7 @@ def test_a_cohort_that_lost_its_header_is_named_with_the_file(tmp_path):
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ((1, None, 0), r"cohort 'study': 1 of 3 scans have no label \(the first is p1\); such scans can only"),
+        ((1, None, 0), r"cohort 'study': 1 of 3 scans have no label \(the first is p1\); brio can only predict"),
         (None, "cohort 'study': the scans have no label; .*add the column to the participants table and import again"),
     ],
 )

@@ -61,8 +61,8 @@ def test_expressions(expression, rows):
     [
         ("agee > 3", "t.csv: there is no column 'agee', which --where compares; did you mean 'age'"),
         ("`my cal` == 'x'", "no column 'my cal'.* did you mean 'my col'"),
-        ("site > 5", "compares column 'site', which holds text .such as 'A'., by order or with a number"),
-        ("`my col` == 3", "compares column 'my col', which holds text .such as 'x'., by order"),
+        ("site > 5", "compares column 'site', which has text .such as 'A'., by order or with a number"),
+        ("`my col` == 3", "compares column 'my col', which has text .such as 'x'., by order"),
         ("'A' == site < code", "by order"),
         ("site > 'A'", "by order"),
         ("age == '20'", "compares the text '20'"),
@@ -160,7 +160,7 @@ def test_conditions_on_scans_to_predict_need_a_table(tmp_path):
 
 def test_what_is_asked_or_said_of_columns(tmp_path):
     src = write_table(tmp_path / "study")
-    refuse_import(r"column 'Sex' holds codes .1 \(2\), 2 \(2\).; state what they mean.*--male 1 --female 2", src)
+    refuse_import(r"column 'Sex' contains codes .1 \(2\), 2 \(2\).; state what they mean.*--male 1 --female 2", src)
     text = (src / "participants.csv").read_text()
     (src / "participants.csv").write_text(text.replace("p4;B;1;2", "p4;B;1;9").replace("p1;A;0;1", "p1;A;0;1.0"))
     cohort = import_cohort("table", src, tmp_path / "cohort", male="1", female="2")
@@ -170,7 +170,7 @@ def test_what_is_asked_or_said_of_columns(tmp_path):
     assert "column 'Sex': these values are neither --male nor --female and are treated as missing: 9 (1)" in unclear
     assert "age.1: these are names that pandas gives to repeated columns; they are kept as covariates" in copies
     (src / "participants.csv").write_text(text.replace("p1;A;0;1", "p1;A;0;0").replace("p3;A;1;1", "p3;A;1;0"))
-    refuse_import(r"holds codes .0 \(2\), 2 \(2\)", src)
+    refuse_import(r"contains codes .0 \(2\), 2 \(2\)", src)
     for code, word in {";A;0;1": ";A;0;Male", ";A;1;1": ";A;1;m", ";B;0;2": ";B;0;w", ";B;1;2": ";B;1;F"}.items():
         text = text.replace(code, word)
     (src / "participants.csv").write_text(text)

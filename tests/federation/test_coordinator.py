@@ -49,7 +49,7 @@ def test_sites_that_drop_out_answer_twice_or_something_else_are_named(project):
             request, without | {"site02": other}, f"site02': answered another request, from round {number + 1}; ask for"
         )
         stranger = replace(answers["site02"], site="site09")
-        refuse(request, [*answers.values(), stranger], "site09': takes no part")
+        refuse(request, [*answers.values(), stranger], "site09': does not take part")
     twice = change(run.answers[1]["site02"], labels=run.answers[1]["site02"].sums[ALL]["labels"] / 2)
     refuse(run.requests[1], [*run.answers[1].values(), twice], "site 'site02': sent two different answers")
     refuse(run.requests[0], dict(list(run.answers[0].items())[:2]), "2 of 3 sites answered")
@@ -85,7 +85,7 @@ def test_values_that_no_scans_could_give_are_refused(project):
         for value in values:
             word = "features" if name == "squares" else name
             wrong = answers | {"site02": change(answers["site02"], **{name: value})}
-            refuse(request, wrong, f"site 'site02': '{word}' holds values that no scans could give")
+            refuse(request, wrong, f"site 'site02': '{word}' contains values that no scans could give")
 
 
 def test_vectors_that_are_too_large_or_not_finite_are_refused(project):
@@ -112,19 +112,23 @@ def test_vectors_that_are_too_large_or_not_finite_are_refused(project):
     }
     models = run.answers[1]["site02"]
     twofold = change(models, models=2 * models.sums[ALL]["models"])
-    refuse(run.requests[1], run.answers[1] | {"site02": twofold}, "'models' holds values that no scans could give")
+    refuse(run.requests[1], run.answers[1] | {"site02": twofold}, "'models' contains values that no scans could give")
 
 
 def test_answers_about_other_models_or_scores_are_refused(project):
     for run in (project(), project(evaluation="leave-one-site-out")):
         last, answers = run.requests[-1], run.answers[-1]
         refuse(
-            last, answers | {"site02": replace(answers["site02"], score=None)}, "scores are not those that were asked"
+            last,
+            answers | {"site02": replace(answers["site02"], score=None)},
+            "scores are not those that were requested",
         )
         early = replace(run.answers[1]["site02"], score=answers["site02"].score)
-        refuse(run.requests[1], run.answers[1] | {"site02": early}, "scores are not those that were asked")
+        refuse(run.requests[1], run.answers[1] | {"site02": early}, "scores are not those that were requested")
         nothing = replace(run.answers[1]["site02"], sums={})
-        refuse(run.requests[1], run.answers[1] | {"site02": nothing}, "answered about nothing")
+        refuse(
+            run.requests[1], run.answers[1] | {"site02": nothing}, "answered for models that were not requested: none"
+        )
     scores = [one.answers[-1]["site02"].score for one in (project(), project(evaluation="leave-one-site-out"))]
     swapped = replace(project().answers[-1]["site02"], score=scores[1])
     refuse(project().requests[-1], project().answers[-1] | {"site02": swapped}, "scores are not those")

@@ -43,7 +43,7 @@ def test_from_the_first_request_to_the_model(here, sites):
             assert f"wrote project/answers/answer-{number}-{name}.brio" in said
             assert f"{name}/federation/project/log.md" in said
         said = command("federate", "combine", "project").succeed().out
-    assert "at 4 sites, each scoring the mean of the others' own models: AUC" in said
+    assert "at 4 sites, each scoring the mean of the other sites' models: AUC" in said
     assert "wrote Model('log-ridge'" in said
     assert (here / "site01" / "federation" / "project" / "log.md").read_text().count("## Round") == 4
     assert "- `auc` = " in command("federate", "show", "project/answers/answer-4-site02.brio").succeed().out
@@ -51,7 +51,7 @@ def test_from_the_first_request_to_the_model(here, sites):
     assert command("predict", "project/model", "site02", "--out", "predictions").succeed()
     command("report", "project").succeed()
     page = (here / "project" / "report.html").read_text()
-    assert "each site scored the mean of the models" in page
+    assert "each site scored the mean of the other sites' models" in page
     assert "leaving one site out" not in page
     assert all(f"{name}<small>" in page and word in page for name in sites for word in ("fc_means", "quantiles"))
     assert "has ended" in command("federate", "combine", "project").refuse_in_a_line()
@@ -89,13 +89,13 @@ def test_mail_instead_of_a_common_folder(here, sites):
         ("start --out new --rois site01 --sites 4 --classes a,b --evaluation none", "evaluation is 'none'"),
         ("start --out project --rois site01 --sites 4 --classes a,b", "already exists"),
         ("answer nothing site01", "nothing: "),
-        ("answer site02 site01", "holds no request"),
+        ("answer site02 site01", "contains no request"),
         ("answer project nothing", "nothing: "),
-        ("answer project site01 --vectors 3", "needs 4 requests with a vector, 3 are agreed to"),
+        ("answer project site01 --vectors 3", "needs 4 requests with a vector, but this site agreed to 3"),
         ("answer project site01 --least-per-class 40", "40 participants of each class are needed"),
-        ("combine nothing", "nothing: holds no request"),
+        ("combine nothing", "nothing: contains no request"),
         ("combine project", "0 of 4 sites answered"),
-        ("combine project project/request-1.brio", "is request 1, not the answer of a project"),
+        ("combine project project/request-1.brio", "is request 1 of a project, not the expected answer"),
         ("show site01/cohort.json", "is neither a request nor an answer"),
         ("show nothing", "nothing: "),
         ("show project", "project: "),

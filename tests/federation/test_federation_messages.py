@@ -67,14 +67,21 @@ def test_other_numbers_than_those_of_a_message_are_refused(messages):
         return lambda arrays: {name: np.asarray(values(array)) for name, array in arrays.items()}
 
     for content in map(encode, messages):
-        refuse(alter(content, change_arrays=put(lambda a: a.astype(np.float32))), "was changed|holds|another shape")
-        refuse(alter(content, change_arrays=put(lambda a: a * 2)), "was changed after it was written|other numbers")
+        refuse(
+            alter(content, change_arrays=put(lambda a: a.astype(np.float32))), "was changed|contains|unexpected shape"
+        )
+        refuse(alter(content, change_arrays=put(lambda a: a * 2)), "was changed after it was written|different number")
         refuse(alter(content, change_arrays=lambda arrays: {"x": np.ones(3)}), "is neither a request nor an answer")
         refuse(alter(content, lambda document: document.update(kind="Terms")), "is neither a request nor an answer")
-        refuse(alter(content, lambda document: document.update(brio="0.0.1")), f"brio 0.0.1, this is {__version__}")
+        refuse(
+            alter(content, lambda document: document.update(brio="0.0.1")),
+            f"brio 0.0.1, but this is brio {__version__}",
+        )
         refuse(alter(content, lambda document: document.update(more=1)), "was changed after it was written")
     refuse(alter(encode(messages[0]), change_arrays=put(lambda a: a * np.nan)), "not finite")
-    refuse(alter(encode(messages[0]), change_arrays=put(lambda a: np.atleast_1d(a)[..., :1])), "or has another shape")
+    refuse(
+        alter(encode(messages[0]), change_arrays=put(lambda a: np.atleast_1d(a)[..., :1])), "or has an unexpected shape"
+    )
     refuse(b"PK\x03\x04" + bytes(100), "is neither a request nor an answer")
 
 
@@ -89,18 +96,18 @@ def test_a_request_that_cannot_be_is_refused_when_it_is_made(terms, project):
 
     refuse_made("2 of 3 sites answered", sites=two)
     refuse_made("3 of 4 sites answered", left_out, sites=three)
-    refuse_made("over other numbers of scans", sites=three)
-    refuse_made("over other numbers of scans", sites=request.sites | {"site01": (5, 5)})
+    refuse_made("over a different number of scans", sites=three)
+    refuse_made("over a different number of scans", sites=request.sites | {"site01": (5, 5)})
     refuse_made("asks for round 7, but there are only 6 rounds", round=6)
-    refuse_made("other models or rounds", round=3)
-    refuse_made("other models or rounds", shown=left_out.shown)
-    refuse_made("other models or rounds", left_out, shown=request.shown)
+    refuse_made("sums of models or rounds that are not", round=3)
+    refuse_made("sums of models or rounds that are not", shown=left_out.shown)
+    refuse_made("sums of models or rounds that are not", left_out, shown=request.shown)
     refuse_made("control character", sites={"a\nb": (9, 9), "c": (9, 9), "d": (9, 9)})
     first, second = request.shown[ALL]
     refuse_made("'distance' is missing", shown={ALL: [first, {}]})
-    refuse_made("'extra' is missing, was not asked for", shown={ALL: [first, second | {"extra": np.ones(2)}]})
+    refuse_made("'extra' is missing, was not requested", shown={ALL: [first, second | {"extra": np.ones(2)}]})
     refuse_made(
-        "'models' holds values that are not finite", shown={ALL: [first, second | {"models": np.full(28, np.inf)}]}
+        "'models' contains values that are not finite", shown={ALL: [first, second | {"models": np.full(28, np.inf)}]}
     )
     with pytest.raises(BrioError, match="no column 'name'"):
         replace(terms, rois={"x": [1.0, 2.0]})

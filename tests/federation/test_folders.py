@@ -107,9 +107,9 @@ def test_a_request_that_does_not_follow_is_refused(hospital, record, project):
     refuse(record, "round 1 was not answered from this cohort", hospital, run.requests[1])
     for request in run.requests[:2]:
         hospital(request)
-    refuse(record, "does not follow from the request that was answered here", hospital, other.requests[2])
+    refuse(record, "does not follow from the last request answered here", hospital, other.requests[2])
     refuse(record, "round 3 was not answered from this cohort", hospital, run.requests[3])
-    refuse(record, "differs from the request of its round", hospital, replace(run.requests[1], before="00"), name="x")
+    refuse(record, "differs from the request answered here", hospital, replace(run.requests[1], before="00"), name="x")
     request = run.requests[2]
     first, second = request.shown[ALL]
     scaled = first | {"features": first["features"] * (1 + 1e-12)}
@@ -122,11 +122,11 @@ def test_a_request_that_does_not_follow_is_refused(hospital, record, project):
         replace(request, sites=sites, shown={ALL: [first | {"n": n}, second]}),
         replace(request, before=digest(run.requests[0])),
     ):
-        refuse(record, "does not follow from the request that was answered here", hospital, changed, name="x")
+        refuse(record, "does not follow from the last request answered here", hospital, changed, name="x")
     without = {name: one for name, one in request.answers.items() if name != "site01"}
     refuse(
         record,
-        "does not follow from the request that was answered here",
+        "does not follow from the last request answered here",
         hospital,
         replace(request, answers=without),
         name="x",
@@ -138,26 +138,32 @@ def test_own_scans_must_be_counted_as_they_are(hospital, record, sites, project)
     run = project()
     hospital(run.requests[0])
     fewer = sites["site01"].select(np.arange(1, len(sites["site01"])))
-    refuse(record, "give the scans from which the first request was answered", hospital, run.requests[1], cohort=fewer)
+    refuse(record, "use the scans that answered the first request", hospital, run.requests[1], cohort=fewer)
     request = run.requests[1]
     swapped = request.sites | {"site01": request.sites["site02"], "site02": request.sites["site01"]}
     if swapped != request.sites:
-        refuse(record, r"the request counts \(", hospital, replace(request, sites=swapped))
+        refuse(record, r"the request lists \(", hospital, replace(request, sites=swapped))
 
 
 def test_what_a_site_did_not_agree_to_is_refused(hospital, record, project, terms, monkeypatch):
     few, many = start(terms), start(replace(terms, iterations=3))
     apart = start(replace(terms, evaluation="leave-one-site-out"))
-    refuse(record, "needs 6 requests with a vector, 4 are agreed to; agree with --vectors 6", hospital, many)
-    refuse(record, "needs 4 requests with a vector, 3 are", hospital, few, Agreement(vectors=3))
+    refuse(record, "needs 6 requests with a vector, but this site agreed to 4; agree with --vectors 6", hospital, many)
+    refuse(record, "needs 4 requests with a vector, but this site agreed to 3", hospital, few, Agreement(vectors=3))
     refuse(record, "agree with --agree-leave-out", hospital, apart)
     refuse(record, "agree with --agree-leave-out", hospital, apart, Agreement(vectors=1000))
-    refuse(record, "needs 20 requests with a vector, 19 are", hospital, apart, Agreement(vectors=19, leave_out=True))
+    refuse(
+        record,
+        "needs 20 requests with a vector, but this site agreed to 19",
+        hospital,
+        apart,
+        Agreement(vectors=19, leave_out=True),
+    )
     agreed = Agreement(vectors=20, leave_out=True)
-    refuse(record, "vectors would give away the 22 scans of this site; ask for", hospital, apart, agreed)
+    refuse(record, "vectors would reveal the 22 scans of this site; ask for", hospital, apart, agreed)
     monkeypatch.setattr(own, "SCANS_FOR_EACH_VECTOR", 0.5)  # as at a site with many scans
     hospital(apart, agreed)
-    refuse(record, "was agreed to, and stands", hospital, apart, Agreement(vectors=30, leave_out=True))
+    refuse(record, "was agreed to and cannot be changed", hospital, apart, Agreement(vectors=30, leave_out=True))
     hospital(apart, agreed)
 
 
@@ -167,17 +173,17 @@ def test_more_sites_than_agreed_to_are_refused_once_they_are_known(hospital, rec
     agreed = Agreement(vectors=20, leave_out=True)
     hospital(run.requests[0], agreed)
     (record / own.AGREEMENT).write_text('{"vectors": 19, "leave_out": true, "least_per_class": 10}')
-    refuse(record, "needs 20 requests with a vector, 19 are agreed", hospital, run.requests[1])
+    refuse(record, "needs 20 requests with a vector, but this site agreed to 19", hospital, run.requests[1])
 
 
 def test_projects_of_a_cohort_count_together(hospital, mail, record, sites, terms, monkeypatch):
     hospital(start(terms))
     second = mail(start(replace(terms, project="second")), "second.brio")
     place = record.with_name("second")
-    problem = "'second' needs 4 requests with a vector and 4 were agreed to in other projects, 4 are agreed to; "
+    problem = "'second' needs 4 requests with a vector besides the 4 of other projects, but this site agreed to 4; "
     refuse(place, f"{problem}agree with --vectors 8", answer_and_record, second, sites["site01"], place)
     agreed = Agreement(vectors=8)
-    problem = "'second': 8 vectors would give away the 22 scans"
+    problem = "'second': 8 vectors would reveal the 22 scans"
     refuse(place, problem, answer_and_record, second, sites["site01"], place, agreed)
     monkeypatch.setattr(own, "SCANS_FOR_EACH_VECTOR", 2)
     (record / "request-1.brio").write_text("as another version of brio wrote it")  # blocks no other project
@@ -194,13 +200,15 @@ def test_small_mixed_and_other_scans_are_refused(hospital, record, pool, sites, 
     ids = [f"p{k % 9 if y == 0 else 100 + k}" for k, y in enumerate(label)]  # many scans of nine controls
     same = rebuild(cohort, table=cohort.participants.assign(participant_id=ids), session=[str(k) for k in order])
     refuse(record, "has 9 control", hospital, first, cohort=same)
-    refuse(record, "has 4 sites, and one answers; make a cohort of each", hospital, first, cohort=pool)
+    refuse(
+        record, "has 4 sites, but each site answers for itself; make a cohort for each", hospital, first, cohort=pool
+    )
     names = terms.rois["name"]
     turned = start(replace(terms, rois={"name": [names[1], names[0], *names[2:]]}))
     refuse(record, "in another order", hospital, turned)
     refuse(record, "the model was fitted to 7", hospital, start(replace(terms, rois={"name": names[1:]})))
     refuse(record, "another atlas", hospital, start(replace(terms, rois={"name": ["other", *names[1:]]})))
-    refuse(record, "classes are exchanged", hospital, start(replace(terms, classes=terms.classes[::-1])))
+    refuse(record, "classes are swapped", hospital, start(replace(terms, classes=terms.classes[::-1])))
     assert hospital(first, Agreement(least_per_class=9), cohort=nine).site == "site01"
 
 
@@ -292,7 +300,7 @@ def test_wrong_files_leave_a_project_as_it_was(tmp_path, project):
             combine_project(folder, paths)
         assert {k: v for k, v in list_files(folder).items() if k.name != ".lock"} == before
 
-    refuse_files("request-1.brio: is request 1, not the answer", [folder / name_request(0)])
+    refuse_files("request-1.brio: is request 1 of a project, not the expected answer", [folder / name_request(0)])
     damaged = tmp_path / "damaged.brio"
     damaged.write_bytes(given[0].read_bytes()[:-9])
     refuse_files("damaged.brio: is neither", [damaged, *given[1:]])
@@ -303,7 +311,7 @@ def test_wrong_files_leave_a_project_as_it_was(tmp_path, project):
     made = read_message(path, Request)
     assert digest(made) == digest(run.requests[1])
     assert len(list((folder / "answers").iterdir())) == 4
-    with pytest.raises(BrioError, match="holds no request"):
+    with pytest.raises(BrioError, match="contains no request"):
         combine_project(tmp_path / "nothing")
     assert not (tmp_path / "nothing").exists()
     assert path.name == "request-2.brio"
@@ -336,5 +344,5 @@ def test_a_question_that_is_not_the_label_is_asked_at_every_site(terms, sites):
 
 def test_read_message_says_what_a_file_is(tmp_path, project):
     write_message(tmp_path / "one.brio", project().answers[0]["site01"])
-    with pytest.raises(BrioError, match=r"one\.brio: is answer 1, not the request of a project"):
+    with pytest.raises(BrioError, match=r"one\.brio: is answer 1 of a project, not the expected request"):
         read_message(tmp_path / "one.brio", Request)

@@ -174,5 +174,5 @@ def test_the_commands_say_what_is_wrong_and_where(store_model, altered_cohort, t
     for words in (("predict", folder, tmp_path / "scans"), ("explain", folder)):
         said = command(*words, "--device", "cpu", "--out", tmp_path / "out").refuse()
         text = " ".join(said.err.split())
-        assert "'learned.mean' has the shape [8, 7], which does not go with rois.tsv and model.json; " in text
+        assert "'learned.mean' has the shape [8, 7], which does not match rois.tsv and model.json; " in text
         assert not (tmp_path / "out").exists()

@@ -144,7 +144,7 @@ BOMB = 3 * LIMIT_MB * 2**20
 TERABYTE = npy_bytes((10**6, 125_000))
 LARGE = npy_bytes((BOMB // 32, 4), data=bytes(BOMB))
 FORMATS = {"csv": "text", "npy": "npy", "npz": "npz", "mat": "a MATLAB file", "ptseries.nii": "a CIFTI file"}
-PIPE, OBJECTS = "(it is a pipe, socket or device)", "holds pickled Python objects, which are never loaded"
+PIPE, OBJECTS = "(it is a pipe, socket or device)", "contains pickled Python objects, which are never loaded"
 NOT_REAL = "p2.mat: 'timeseries' must be a matrix of real numbers"
 
 TABLES: list[tuple[str, str, Callable[[str], str | bytes]]] = [
@@ -152,7 +152,7 @@ TABLES: list[tuple[str, str, Callable[[str], str | bytes]]] = [
     ("a quote that a later row closes", "line 3 has", lambda t: t.replace("p1,B", 'p1,"B').replace("p7,B", 'p7,B"')),
     (
         "an integer of 20 digits",
-        "column 'age' is 12345678901234567890 in row 4 (participant p3), a number out of range",
+        "column 'age' is 12345678901234567890 in row 4 (participant p3), which is out of range",
         lambda t: t.replace(",23\n", ",12345678901234567890\n"),
     ),
     ("an integer of 5,000 digits", "column 'age' is 99999", lambda t: t.replace(",23\n", f",{'9' * 5000}\n")),
@@ -175,7 +175,7 @@ FILES: list[tuple[str, str, Content, str]] = [
     ("a row that is cut short", "p2.csv", b"a,b,c,d\n1,2,3,4\n1,2\n", "line 3 has 2 cells where 4 were expected"),
     ("an archive called npy", "p2.npy", b"PK" + bytes(90), "p2.npy: is an npz archive, not an npy file; rename it"),
     ("an array without numbers", "p2.npy", npy_bytes((0, 5)), "p2.npy: the array is empty (shape (0, 5))"),
-    ("text of 3 MB", "p2.csv", b"1" * BOMB, "p2.csv: holds 3 MB when unpacked"),
+    ("text of 3 MB", "p2.csv", b"1" * BOMB, "p2.csv: takes 3 MB when unpacked"),
     ("a scan without an end", "p2.csv", _link_to("/dev/zero"), f"p2.csv: cannot be read as text {PIPE}"),
     *(
         (f"a pipe for {kind}", f"p2.{suffix}", _make_pipe, f"p2.{suffix}: cannot be read as {kind} {PIPE}")
@@ -190,21 +190,21 @@ FILES: list[tuple[str, str, Content, str]] = [
         "text in an array",
         "p2.npy",
         npy_bytes((1, 4), "<U1", b"a\0\0\0" * 4),
-        "the array must hold numbers, but holds <U1",
+        "the array must contain numbers, but contains <U1",
     ),
     (
         "complex numbers",
         "p2.npy",
         npy_bytes((1, 2), "<c16", bytes(32)),
-        "p2.npy: the array must hold numbers, but holds complex128",
+        "p2.npy: the array must contain numbers, but contains complex128",
     ),
     ("one number", "p2.npy", npy_bytes((), data=bytes(8)), "p2.npy: the array needs two axes"),
-    ("an archive of 3 MB", "p2.npz", _archive(LARGE), "holds 3 MB when unpacked, but brio reads at most 1 MB"),
+    ("an archive of 3 MB", "p2.npz", _archive(LARGE), "takes 3 MB when unpacked, but brio reads at most 1 MB"),
     ("an archive that declares a terabyte", "p2.npz", _archive(TERABYTE), "declares 1000000000000 bytes of data"),
-    ("an archive of notes", "p2.npz", _archive(b"hello", "a.txt"), "p2.npz: holds several arrays"),
+    ("an archive of notes", "p2.npz", _archive(b"hello", "a.txt"), "p2.npz: contains several arrays"),
     ("an archive of objects", "p2.npz", _archive(npy_bytes((2, 2), "|O")), f"p2.npz: {OBJECTS}"),
     ("an array that is none", "p2.npz", _archive(b"hello"), "p2.npz: cannot be read as npz"),
-    ("a MATLAB bomb", "p2.mat", mat_bomb(BOMB), "p2.mat: holds more than 1 MB when unpacked, the most that brio reads"),
+    ("a MATLAB bomb", "p2.mat", mat_bomb(BOMB), "p2.mat: takes more than 1 MB when unpacked, the most that brio reads"),
     ("a MATLAB file with objects", "p2.mat", _save_object, NOT_REAL),
     ("complex numbers of MATLAB", "p2.mat", lambda p: savemat(p, {"timeseries": make_frames(2) * 1j}), NOT_REAL),
 ]
@@ -219,9 +219,13 @@ PACKS: list[tuple[str, dict[str, np.ndarray], str]] = [
         {"participant_id": np.array("p0")},
         "'participant_id' must be a list of names, but has shape ()",
     ),
-    ("lengths without an axis", {"n_frames": np.array(9)}, "'n_frames' must hold a positive number for each of the 3"),
+    (
+        "lengths without an axis",
+        {"n_frames": np.array(9)},
+        "'n_frames' must contain a positive number for each of the 3",
+    ),
     ("lengths that are no numbers", {"n_frames": np.full(3, "9")}, "n_frames whole numbers"),
-    ("a negative length", {"n_frames": np.array([-8, 9, 10])}, "'n_frames' must hold a positive number"),
+    ("a negative length", {"n_frames": np.array([-8, 9, 10])}, "'n_frames' must contain a positive number"),
     ("frames that nobody lists", {"frames": np.zeros((BOMB // 100, 116), dtype=np.int8)}, "do not match"),
     ("an infinite scale", {"scale": np.full((3, 116), np.inf)}, "aal116.npz: the scale of participant 007 is not"),
 ]
@@ -238,10 +242,10 @@ SIDECARS: list[tuple[str, Content, str]] = [
     ),
     ("a list as repetition time", '{"RepetitionTime": [2]}', "RepetitionTime in its json sidecar is [2]"),
     ("deep JSON", f'{{"a": {"[" * 100_000}{"]" * 100_000}}}', ".json: is not valid JSON (it is nested too deeply)"),
-    ("a list", "[1, 2]", ".json: must hold a JSON object"),
+    ("a list", "[1, 2]", ".json: must contain a JSON object"),
     ("half an object", '{"RepetitionTime": ', ".json: is not valid JSON"),
     ("bytes that are no text", b"\xff{}", ".json: cannot be read as JSON (byte 0xff in line 1"),
-    ("3 MB", json.dumps({"a": "x" * BOMB}), ".json: holds 3 MB when unpacked"),
+    ("3 MB", json.dumps({"a": "x" * BOMB}), ".json: takes 3 MB when unpacked"),
 ]
 """Sidecars of the first time series, and the answer."""
 SIDECAR = "sub-001/func/sub-001_task-rest_atlas-Tian_timeseries.json"
@@ -321,7 +325,7 @@ def test_names_that_are_not_utf8_are_refused_and_a_folder_of_such_a_name_is_read
     assert command("import", "table", src, "--out", "newer").status == 0
     np.save(Path(os.fsdecode(os.fsencode(str(src)) + b"/p\xff.npy")), make_frames(0))
     said = command("import", "table", src, "--out", "newest").refuse()
-    assert "the name of the file p\\xff.npy is not valid UTF-8; rename it" in said.err
+    assert "the file name p\\xff.npy is not valid UTF-8; rename it" in said.err
     with pytest.raises(BrioError, match="not valid UTF-8"):
         read_scans_to_predict(Path(os.fsdecode(os.fsencode(str(src)) + b"/p\xff.npy")), here / "newest")
 

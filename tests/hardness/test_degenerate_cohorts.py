@@ -161,8 +161,11 @@ def test_masked_values_are_missing_values():
 @pytest.mark.parametrize(
     ("scan", "message"),
     [
-        (np.ones((5, 3)) * 1j, "participant s00001: a scan must hold real numbers, but this one holds complex128"),
-        (np.full((5, 3), "1"), "participant s00001: a scan must hold real numbers, but this one holds <U1"),
+        (
+            np.ones((5, 3)) * 1j,
+            "participant s00001: a scan must contain real numbers, but this one contains complex128",
+        ),
+        (np.full((5, 3), "1"), "participant s00001: a scan must contain real numbers, but this one contains <U1"),
         (np.full((5, 3), 1e200), "participant s00001: frame 1, column 1: 1e[+]200 is too large for a signal"),
     ],
 )

@@ -79,7 +79,7 @@ def test_the_estimate_of_brio_plus_is_near_what_it_takes(cohort, settings):
 
 
 def test_a_job_that_does_not_fit_into_memory_is_refused_before_it_writes(cohort, scarce, tmp_path):
-    with pytest.raises(BrioError, match=r"method 'gcn' with these settings.* needs about .* 10 MB are free") as told:
+    with pytest.raises(BrioError, match=r"method 'gcn' with these settings.* needs about .* 10 MB is free") as told:
         brio.run(cohort, ["gcn"], settings={"width": 4096}, out=tmp_path / "new", device="cpu")
     assert "choose smaller settings" in str(told.value)
     assert list(tmp_path.iterdir()) == []
@@ -88,7 +88,7 @@ def test_a_job_that_does_not_fit_into_memory_is_refused_before_it_writes(cohort,
 
 def test_connectomes_and_simulations_that_do_not_fit_are_refused(cohort, monkeypatch):
     monkeypatch.setattr(machine, "find_free_memory", lambda: 1000)
-    refuse(r"30 connectomes of 8 ROIs need about 7\.7 kB of memory, but 1 kB are free", Connectomes, cohort)
+    refuse(r"30 connectomes of 8 ROIs need about 7\.7 kB of memory, but 1 kB is free", Connectomes, cohort)
     with pytest.raises(BrioError, match="scans of this size needs about"):
         simulate(Simulation(n_sites=10_000, per_class=100_000, n_rois=10_000, frames=1_000_000))
 
@@ -100,7 +100,7 @@ def test_re_estimates_that_do_not_fit_are_refused(cohort, scarce):
 
 def test_a_full_disk_is_noticed_in_advance(cohort, monkeypatch, tmp_path):
     monkeypatch.setattr(machine, "find_free_disk", lambda path: 1000)
-    with pytest.raises(BrioError, match=r"5 runs need about .* on disk, but 1 kB are free there"):
+    with pytest.raises(BrioError, match=r"5 runs need about .* on disk, but only 1 kB is free"):
         brio.run(cohort, ["ridge"], out=tmp_path / "new", device="cpu")
     assert list(tmp_path.iterdir()) == []
 

@@ -528,8 +528,8 @@ def test_ties_go_to_the_stronger_penalty_whatever_the_order_of_the_grid(order):
 @pytest.mark.parametrize(
     ("choose_by", "words"),
     [
-        ("validation", "fold {}: the validation scans hold one class"),
-        ("source-sites", "fold {}: a source site holds one"),
+        ("validation", "fold {}: the validation scans have only one class"),
+        ("source-sites", "fold {}: a source site has only one"),
     ],
 )
 def test_penalties_without_a_score_are_refused_with_what_was_asked(many, choose_by, words):

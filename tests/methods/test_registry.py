@@ -164,7 +164,7 @@ def test_what_is_wrong_with_a_file_is_named(tmp_path, text, message):
 
 def test_a_file_without_the_ending_of_python(tmp_path):
     (tmp_path / "mine.txt").write_text("x = 1\n")
-    with pytest.raises(BrioError, match=r"mine.txt: its name must end in \.py"):
+    with pytest.raises(BrioError, match=r"mine.txt: the file name must end in \.py"):
         load_methods(tmp_path / "mine.txt")
 
 

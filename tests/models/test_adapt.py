@@ -199,8 +199,8 @@ def test_wrong_scans_are_refused(ridge, local, cohort):
         (cohort, "fitted to these very scans"),
         (own, "fitted to these very scans"),
         (some, "fitted to 3 of the 30 labelled scans"),
-        (turned, "are exchanged: 0 is Patient"),
-        (noise, "none of the [0-9]+ labelled scans is like those of the model; .* noise; .*--atlas-table"),
+        (turned, "are swapped: 0 is Patient"),
+        (noise, "none of the [0-9]+ labelled scans resembles those of the model; .* noise; .*--atlas-table"),
     ):
         refuse(said, adapt_model, ridge, scans, device="cpu")
 
@@ -249,8 +249,8 @@ def test_adapt_says_what_speaks_against_these_scans(ridge, local, cohort, tmp_pa
     few = local.select(np.r_[np.flatnonzero(local.labels == 0)[:3], np.flatnonzero(local.labels == 1)[:2]])
     controls = local.select(np.flatnonzero(local.labels == 0))
     remarks = {
-        "unnamed": (unnamed, (), "the ROIs of the scans have no names: columns are taken in their order"),
-        "several": (several, (), "are of 2 sites (site02 and site03), but a model is adapted to one"),
+        "unnamed": (unnamed, (), "the ROIs of the scans have no names: columns are matched by position"),
+        "several": (several, (), "are from 2 sites (site02 and site03), but a model is adapted to one"),
         "classes": (several, (), "MDD is taken as patient of the model, HC as control"),
         "few": (few, (), "Caution: the benefit with fewer than 10 local participants was not measured"),
         "controls": (controls, ("--prevalence", 0.2), "Caution: the local scans are of one class"),
@@ -279,6 +279,6 @@ def test_the_expected_accuracy_is_named_as_that_of_the_original(ridge, local):
     for fitted, whose, is_adapted in ((model, "", False), (adapted, "of the original model ", True)):
         predictions = predict_scans(fitted, new, reestimates=2, device="cpu")
         text = "; ".join(summarise_predictions(fitted, new, predictions))
-        assert f"expected {whose}at a new site: 12, 100% of participants without a flag, 90.0% of them right" in text
+        assert f"expected {whose}at a new site: 12, 100% of participants without a flag, 90.0% of them correct" in text
         assert ("the adapted model was not evaluated" in text) == is_adapted
         assert ("Original at new sites" in render_prediction_page(fitted, new, predictions)) == is_adapted

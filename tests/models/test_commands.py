@@ -106,7 +106,7 @@ def test_the_obvious_path_explains_what_differs_and_marks_a_smoke_run(folders):
     job, model, there = (folders / name for name in ("plain", "of-plain", "by-plain"))
     ran = command("run", folders / "five", "--method", "ridge", "--seeds", 2, "--out", job, *QUICK).succeed()
     said = command("fit", folders / "five", "--method", "ridge", "--evidence", job, "--out", model, *QUICK).succeed()
-    differs = "on validation sites (choose_by=validation), the model by inner folds over its source sites (choose_by="
+    differs = "(choose_by=validation), but the model chose it by inner folds over its source sites (choose_by="
     options = "--set choose_by=source-sites --set protocol.validation_sites=0"
     advice = f"'brio run COHORT --method ridge --seeds 3 {options} --out RESULTS'"
     smoke = "The evidence is a smoke run (fewer than three seeds, or not every fold): no basis for a claim."
@@ -133,7 +133,7 @@ def test_the_obvious_path_explains_what_differs_and_marks_a_smoke_run(folders):
 def test_a_network_that_was_not_trained_again_is_explained(cohort, fit, tmp_path):
     run_job(JobSpec(cohort, ["gcn"], settings={"epochs": 3}, exclude=False, device="cpu"), tmp_path / "job")
     (words,) = add_evidence(fit("gcn"), tmp_path / "job").evidence.differences
-    assert "not trained again with their validation sites (refit=false), the model was (refit=true)" in words
+    assert "not trained again with their validation sites (refit=false), but the model was (refit=true)" in words
     assert "--set refit=true" in words
 
 
@@ -164,7 +164,7 @@ def test_errors_are_for_people(fitted, folders):
         (("predict", model, files, "--label-column", "dxx"), "has no column 'dxx'; did you mean 'dx'?"),
         (
             ("predict", model, files, *DIAGNOSIS, "--patient", "MMD"),
-            "column 'dx' has no value 'MMD' for --patient; the column holds 'HC' (2), 'MDD' (2)",
+            "column 'dx' has no value 'MMD' for --patient; the column has 'HC' (2), 'MDD' (2)",
         ),
     ):
         assert said in command(*words, "--out", out).refuse().err

@@ -71,7 +71,7 @@ def test_a_harmonised_network_is_not_trained_on_sites_without_site_effects(cohor
     fold = model.members[0].fitted.run.fold
     assert set(cohort.sites[fold.validation]) == set(fold.validation_sites) == {"site02", "site04"}
     assert not set(cohort.sites[fold.source]) & {"site02", "site04"}
-    assert "not learned from, since harmonisation is fitted without them: site02, site04" in said
+    assert "not used for training because harmonisation is fitted without them: site02, site04" in said
     for settings, words in (
         ({"refit": True, **COMBAT}, "refit=true trains on validation sites"),
         ({"harmonise.unseen": "pooled"}, "need harmonise.kind=combat"),
@@ -86,8 +86,8 @@ def test_evidence_under_another_harmonisation_is_named(fit, diagnosis_job):
     pooled = fit("ridge", **COMBAT, **{"harmonise.unseen": "pooled"})
     differences = add_evidence(pooled, diagnosis_job).evidence.differences
     assert differences == (
-        "other values of harmonise.kind (none in the evidence, combat in the model), harmonise.unseen (identity in the "
-        "evidence, pooled in the model)",
+        "different values of harmonise.kind (none in the evidence, combat in the model), harmonise.unseen (identity in "
+        "the evidence, pooled in the model)",
     )
 
 
@@ -124,11 +124,11 @@ def other_question(cohort):
     sex = np.arange(len(cohort)) // 2 % 2
     yield relabel(("F", "M"), label=sex), "another question: its classes are control and patient"
     n = int((sex != cohort.labels).sum())
-    yield relabel(label=sex), f"another question: {n} of {len(cohort)} participants in common have another label"
+    yield relabel(label=sex), f"another question: {n} of {len(cohort)} participants in common have a different label"
     once = cohort.labels.copy()
     once[:2] = once[1::-1] if once[0] != once[1] else 1 - once[:2]
-    yield relabel(label=once), f"another question: 2 of {len(cohort)} participants in common have another label"
-    yield relabel(("0", "1"), label=1 - cohort.labels), "have another label there"
+    yield relabel(label=once), f"another question: 2 of {len(cohort)} participants in common have a different label"
+    yield relabel(("0", "1"), label=1 - cohort.labels), "have a different label"
     names = [f"other-{k}" for k in range(len(cohort))]
     yield relabel(participant_id=names), "has no participant .by name and site. in common"
 
@@ -138,7 +138,7 @@ def test_evidence_of_another_question_is_refused(cohort, diagnosis_job):
         refuse(words, fit_model, specify(other), evidence=diagnosis_job)
     sex = next(other_question(cohort))[0]
     model = fit_model(specify(sex))
-    refuse("has other scans than the model; give the cohort", add_evidence, model, diagnosis_job)
+    refuse("does not have the scans of the model; give the cohort", add_evidence, model, diagnosis_job)
     refuse("another question", add_evidence, model, diagnosis_job, Connectomes(sex))
     refuse("is not the cohort that the model was fitted to", add_evidence, model, diagnosis_job, Connectomes(cohort))
 
@@ -151,8 +151,8 @@ def test_evidence_of_some_of_the_scans_is_named_with_its_count(cohort, diagnosis
     said = []
     model = fit_model(specify(cohort), evidence=tmp_path / "job", say=said.append)
     n = len(cohort)
-    assert model.evidence.differences == (f"the evidence is of {n - 1} of the {n} participants of the model",)
-    assert any(f"is of {n - 1} of the {n} participants" in line for line in said)
+    assert model.evidence.differences == (f"the evidence covers {n - 1} of the {n} participants of the model",)
+    assert any(f"covers {n - 1} of the {n} participants" in line for line in said)
     assert add_evidence(model, diagnosis_job, Connectomes(cohort)).evidence.differences == ()
 
 

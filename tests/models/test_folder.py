@@ -108,17 +108,17 @@ def test_every_changed_file_is_refused_by_name(folder, cohort, tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda d: d.update(format=99), "is in format 99, this brio reads format 2"),
+        (lambda d: d.update(format=99), "has format 99, but this version of brio reads format 2"),
         (lambda d: d.update(version=99), "was fitted by version 99 of 'ridge'"),
         (lambda d: d.update(method="rigde"), "did you mean 'ridge'"),
         (lambda d: d.update(ranges=None), "ranges is null, expected an object"),
         (lambda d: d.update(block_length="long"), "'long', expected a number above 0 and at most 1,000,000,000"),
-        (lambda d: d.update(classes=["HC", "HC"]), "has two classes of one name, 'HC'"),
-        (lambda d: d["training"].update(n_scans=7), "says that 7 scans were learned from, but those of its sites are"),
-        (lambda d: d["training"].update(versions={"torch": "2"}), "does not say which version of brio fitted it"),
+        (lambda d: d.update(classes=["HC", "HC"]), "has two classes with the same name, 'HC'"),
+        (lambda d: d["training"].update(n_scans=7), "states 7 training scans, but its sites have"),
+        (lambda d: d["training"].update(versions={"torch": "2"}), "does not state which version of brio fitted it"),
         (lambda d: d["harmonise"].update(kind="none"), "has harmonisation of the kind 'none'"),
         (lambda d: d["members"][0].update(harmonised_sites=[]), r"in seed 0 than its harmonisation \(combat"),
-        (lambda d: d["members"].extend(d["members"]), "has two members of one seed"),
+        (lambda d: d["members"].extend(d["members"]), "has two members with the same seed"),
     ],
 )
 def test_a_model_of_another_version_or_that_contradicts_itself_is_refused(folder, tmp_path, change, words):

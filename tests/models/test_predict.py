@@ -152,7 +152,7 @@ def test_a_rule_prints_the_counts_and_the_interval_behind_its_accuracy():
     found = rule.accuracy.low, rule.accuracy.high
     np.testing.assert_allclose(found, np.array([centre - half, centre + half]) / (1 + z * z / n))
     assert rule.describe() == (
-        "15% of participants without a flag, 85.7% of them right (18 of 21 called, of 140 such participants, at "
+        "15% of participants without a flag, 85.7% of them correct (18 of 21 called, of 140 such participants, at "
         "sites whose threshold was chosen without them; 95% interval 65.4 to 95.0%)"
     )
 
@@ -271,14 +271,14 @@ def test_names_are_compared_whatever_the_atlas_is_called(ridge, cohort):
 
     check_atlas(model.atlas, named(names))
     check_atlas(model.atlas, named(list(table["code"])))
-    with pytest.raises(BrioError, match="in another order: column 1 is region 1, the model has region 0 there"):
+    with pytest.raises(BrioError, match="in another order: column 1 is region 1, but the model has region 0 there"):
         check_atlas(model.atlas, named([names[1], names[0], *names[2:]]))
     refuse("another atlas: column 3 is Foo", check_atlas, model.atlas, named([*names[:2], "Foo", *names[3:]]))
     unnamed = replace(cohort, atlas=Atlas.unnamed(cohort.n_rois))
     check_atlas(model.atlas, unnamed)
     with pytest.raises(BrioError, match=r"the scans have 12 ROIs, .* leave out further columns with --drop-roi"):
         check_atlas(model.atlas, replace(cohort, frames=cohort.frames[:, :12], atlas=Atlas.unnamed(12)))
-    assert "the ROIs of the scans have no names: columns are taken in their order" in summarise(model, unnamed)
+    assert "the ROIs of the scans have no names: columns are matched by position" in summarise(model, unnamed)
 
 
 def test_strange_scans_have_a_flag_or_a_note_with_the_reason(ridge, new_scans):
@@ -286,7 +286,7 @@ def test_strange_scans_have_a_flag_or_a_note_with_the_reason(ridge, new_scans):
     order = np.arange(16).reshape(4, 4).T.flatten()  # one region of each planted network side by side
     blend = np.stack([rng.permutation(16) < 2 for _ in range(16)], axis=1) / 2  # an atlas whose regions join two
     silenced = np.arange(16) >= 9
-    table, foreign = cohort.participants, "to the mean connectome, where 1 is nothing in common"
+    table, foreign = cohort.participants, "to the mean connectome, where 1 means nothing in common"
 
     def scans(alter, **changes):
         return rebuild(cohort, [alter(cohort.scan(i)) for i in range(len(cohort))], **changes)
@@ -310,12 +310,12 @@ def test_strange_scans_have_a_flag_or_a_note_with_the_reason(ridge, new_scans):
 
 def test_exchanged_classes_are_refused_and_other_names_are_said_where_there_are_labels(ridge, cohort):
     turned = replace(cohort.select([0, 1, 30]), classes=("Patient", "control"))
-    refuse("its classes are exchanged: 0 is Patient and 1 is control", predict, ridge, turned)
+    refuse("its classes are swapped: 0 is Patient and 1 is control", predict, ridge, turned)
     bare = replace(turned, participants=turned.participants.drop(columns="label"))
     assert len(predict(ridge, bare).table) == 3
     for classes, warned in ((("control", "Patient"), False), (("0", "1"), False), (("control", "depression"), True)):
         text = summarise(ridge, replace(turned, classes=classes))
-        assert ("labels are control and depression, those of the model control and patient" in text) == warned
+        assert ("labels are control and depression, the model has control and patient" in text) == warned
     some, unnamed = replace(turned, classes=("ASD", "TC")), replace(ridge, classes=("0", "1"))
     assert "TC is taken as 1 (patients) of the model, ASD as 0 (controls)" in summarise(unnamed, some)
     assert "TC is taken as patient of the model, ASD as control;" in summarise(ridge, some)

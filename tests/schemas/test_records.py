@@ -178,7 +178,7 @@ def test_json_that_brio_writes_is_read_as_json_reads_it(value):
         ({"params": {"fitted": {"predict": 1}}}, "params.fitted is unknown"),
         ({"params": {"J": "many"}}, "params.J is 'many'"),
         ({"params": {}, "classes": ["a", "b"], "dtype": "int64"}, "classes do not have the type int64"),
-        ({"params": {}, "classes": ["a", "a"], "dtype": "<U1"}, "both classes have one label"),
+        ({"params": {}, "classes": ["a", "a"], "dtype": "<U1"}, "both classes have the same label"),
         ({"params": {}, "classes": ["a"]}, "classes is"),
         ({"params": {}, "dtype": "V8"}, "dtype is 'V8', expected the type of an array"),
     ],

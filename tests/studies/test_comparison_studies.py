@@ -183,7 +183,9 @@ def test_every_label_has_the_methods_that_may_be_asked(labelled, rows, text):
         assert sorted(arms[label]) == ["log-ridge", "ridge"]
         assert f"Left out for '{label}', because it is one of their inputs: covariates-only." in text
     for told in (text, labelled[1]):
-        assert "the median of a site is that of all its participants: it defines the label and is not learned" in told
+        assert (
+            "the median of a site is taken over all its participants: it defines the label and is not learned" in told
+        )
     assert "more than one label is about age" in text
     assert "nan" not in text
 

@@ -204,8 +204,8 @@ def _introduce_trace(error: Exception) -> None:
     where = next((f" {note}" for note in notes), "")
     kept = "; finished runs are kept" if where else ""
     what = f"unexpected {type(error).__name__}{where}{kept}"
-    whose = "of brio, or of a file that --load executed; the trace below says where"
-    print(f"brio: {what}. This is a defect {whose}", file=sys.stderr)
+    whose = "in brio, or in a file that --load executed; the traceback below shows where"
+    print(f"brio: {what}. This is a bug {whose}", file=sys.stderr)
 
 
 def _explain_usage(error: Any) -> NoReturn:

@@ -90,7 +90,7 @@ def _check_value(value: Any, kind: type, several: bool, where: str, folder: Path
     """Check a value of a file and write it as on the command line; relative paths are relative to the file."""
     if isinstance(value, Mapping):
         raise BrioError(
-            f"{where} is a table, but only [{SETTINGS}] may be one; write a value instead, above all tables"
+            f"{where} is a table, but only [{SETTINGS}] may be one; write a value instead, and put it above all tables"
         )
     if isinstance(value, list) and not several:
         raise BrioError(f"{where} is a list, but takes one value")

@@ -27,11 +27,11 @@ def import_(
     out: options.Out,
     atlas: Annotated[
         str | None,
-        "Atlas to read, for example aal116 or cc200; required if there are several. fmriprep: an image of labels, or "
+        "Atlas to read, for example aal116 or cc200; required if there are several. fmriprep: a label image, or "
         "aal116, schaefer100 to schaefer1000, harvard-oxford-cort, basc122.",
     ] = None,
     participants: Annotated[Path | None, "Participants table, if it is not in its usual place."] = None,
-    measure: Annotated[str | None, "fc: what the matrices hold, correlation or fisher-z, if it is ambiguous."] = None,
+    measure: Annotated[str | None, "fc: content of the matrices, correlation or fisher-z, if it is ambiguous."] = None,
     name: Annotated[str | None, "Name of the cohort."] = None,
     frames_in_rows: Annotated[bool, "Treat rows as frames even if they look like regions."] = False,
     *,
@@ -59,8 +59,8 @@ def import_(
     say(summarise_columns(cohort))
     say(f"wrote {cohort!r} to {out}")
     if not cohort.atlas.has_coordinates:
-        how = f"'brio atlas {out} TABLE --out COHORT2' adds them (TABLE: name, x, y, z, network)"
-        say(f"its regions have no coordinates, so no figure will show the brain; {how}")
+        how = f"add them with 'brio atlas {out} TABLE --out COHORT2' (TABLE: name, x, y, z, network)"
+        say(f"its regions have no coordinates, so figures cannot show the brain; {how}")
 
 
 @options.add_command(DATA)
@@ -68,7 +68,7 @@ def atlas(
     cohort: Annotated[Path, "Cohort folder."],
     table: Annotated[
         str,
-        "Table of the ROIs: a tsv or csv file with the columns name, x, y, z (MNI, mm) and network, or a "
+        "Table of ROIs: a tsv or csv file with the columns name, x, y, z (MNI, mm) and network, or a "
         "known atlas: aal116, cc200, power264, dosenbach160, seitzman300; downloaded by nilearn: schaefer100 to "
         "schaefer1000, difumo64 to difumo1024, harvard-oxford-cort, -cortl or -sub, basc7 to basc444.",
     ],
@@ -126,9 +126,9 @@ def select(
 def fetch_abide_(
     out: options.Out,
     atlas: Annotated[str, "Atlas: aal or cc200."] = "aal",
-    data_dir: Annotated[Path | None, "Folder for the downloaded files; by default the data folder of nilearn."] = None,
+    data_dir: Annotated[Path | None, "Folder for the downloaded files; by default nilearn's data folder."] = None,
     n_subjects: Annotated[
-        settings.Participants | None, "Import only this many participants, from the beginning of the list."
+        settings.Participants | None, "Import only this many participants, from the top of the list."
     ] = None,
     digests: Annotated[
         Path | None,

@@ -13,7 +13,7 @@ from . import options
 from .app import MODELS, app
 
 federate_app = typer.Typer(
-    help="Fit one model to the scans of sites that exchange only files of sums, no scans.", no_args_is_help=True
+    help="Fit one model to the scans of several sites, which exchange files of sums but no scans.", no_args_is_help=True
 )
 app.add_typer(federate_app, name="federate", rich_help_panel=MODELS)
 
@@ -64,22 +64,22 @@ def start(
     }
     path = start_project(out, Terms(**terms))
     say(describe_message(read_message(path)))
-    say(f"send {path} to every site, where 'brio federate answer {path.name} COHORT' answers it")
+    say(f"send {path} to every site; each answers it with 'brio federate answer {path.name} COHORT'")
 
 
 @options.add_command(None, group=federate_app)
 def answer(
-    request: Annotated[Path, "File of a request, or the folder of a project, from which the newest request is taken."],
+    request: Annotated[Path, "Request file, or project folder, whose newest request is answered."],
     cohort: Annotated[Path, "Cohort folder of this site."],
     out: Annotated[
-        Path | None, "File for the answer; by default in the folder of the request, named after round and site."
+        Path | None, "Answer file to write; by default in the folder of the request, named after round and site."
     ] = None,
     vectors: Annotated[
         settings.Count | None, "First answer: number of requests with a vector that the site agrees to; 4 by default."
     ] = None,
-    agree_leave_out: Annotated[bool, "First answer: agree to leaving out each site in turn."] = False,
+    agree_leave_out: Annotated[bool, "First answer: agree that each site is left out in turn."] = False,
     least_per_class: Annotated[
-        settings.Count | None, "First answer: smallest number of participants of each class; 10 by default."
+        settings.Count | None, "First answer: minimum number of participants in each class; 10 by default."
     ] = None,
 ) -> None:
     """Answer a request with sums over the scans of this site, and describe in words what the answer contains.
@@ -111,9 +111,9 @@ def answer(
 
 @options.add_command(None, group=federate_app)
 def combine(
-    project: Annotated[Path, "Folder of a project."],
+    project: Annotated[Path, "Project folder."],
     answers: Annotated[
-        list[Path] | None, typer.Argument(help="Files of answers, in addition to those in the folder 'answers'.")
+        list[Path] | None, typer.Argument(help="Answer files, in addition to those in the folder 'answers'.")
     ] = None,
 ) -> None:
     """Add up the answers of all sites, and write the next request or the model.

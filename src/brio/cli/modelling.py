@@ -60,13 +60,13 @@ def fit(
     ] = False,
     validation_site: Annotated[
         list[str] | None,
-        "Neural networks: a site on which the epoch is chosen; repeatable; drawn at random by default.",
+        "Neural networks: a site used to choose the epoch; repeatable; drawn at random by default.",
     ] = None,
     holds_scans: Annotated[bool, "Allow a model that stores values of single scans (fc-hgnn)."] = False,
     checkpoint_every: Annotated[
         settings.Seconds | None,
         "SECONDS",
-        "Time between checkpoints of neural networks, from which an interrupted training resumes; 0 for none. By "
+        "Time between checkpoints of neural networks, from which interrupted training resumes; 0 for none. By "
         "default 120 with --engine dask, else none",
     ] = None,
     *,
@@ -131,7 +131,7 @@ def predict(
     reading: options.ScanOptions,
     images: options.ImageOptions,
 ) -> None:
-    """Predict scans with a model: probability, interval, and whether a scan is like those the model was fitted to."""
+    """Predict scans with a model: probability, interval, and whether a scan resembles those the model was fitted to."""
     refuse_existing(out)
     with _open_scans(model, scans, load, reading, images) as (fitted, cohort):
         from ..models import predict_scans
@@ -150,18 +150,18 @@ def predict(
 @options.add_command(MODELS)
 def adapt(
     model: ModelFolder,
-    cohort: Annotated[Path, "Labelled scans of the hospital: a cohort folder, or any layout of 'brio import'."],
+    cohort: Annotated[Path, "Labelled scans from the hospital: a cohort folder, or any layout of 'brio import'."],
     out: options.Out,
     prevalence: Annotated[
         settings.InnerShare | None, "Share of patients at the hospital; by default the share among the labelled scans."
     ] = None,
     slope_width: Annotated[
         settings.PositiveSpread | None,
-        "Standard deviation of the logarithm of the slope between hospitals; by default from the evidence.",
+        "Standard deviation of the logarithm of the slope across hospitals; by default from the evidence.",
     ] = None,
     intercept_width: Annotated[
         settings.PositiveSpread | None,
-        "Standard deviation of the intercept between hospitals; by default from the evidence.",
+        "Standard deviation of the intercept across hospitals; by default from the evidence.",
     ] = None,
     load: options.Load = None,
     device: options.Device = "auto",
@@ -211,7 +211,7 @@ def explain(
         settings.ReestimatesOrNone, "Number of re-estimates of each scan of the cohort; 0 for none."
     ] = 8,
     sites: Annotated[
-        bool, "Fit again without each site in turn; only for closed-form methods and with the cohort of the model."
+        bool, "Refit without each site in turn; only for closed-form methods and with the cohort of the model."
     ] = False,
     companion: options.Companions = None,
     keep_all: options.KeepAll = False,

@@ -109,7 +109,7 @@ Sets = Annotated[
 ]
 Label = Annotated[
     str | None,
-    "Replace the labels of the cohort by the answer to another question about the same scans: COLUMN (if it has "
+    "Replace the labels of the cohort with the answer to another question about the same scans: COLUMN (if it has "
     "two values), COLUMN=VALUE, COLUMN>NUMBER or COLUMN>site-median, for example sex or 'age>14.5'.",
 ]
 Device = Annotated[str, "auto, cpu, cuda, or cuda-tf32, which is faster but rounds matrix products in neural networks."]
@@ -138,7 +138,7 @@ class ReadingOptions:
 
     atlas_table: Annotated[
         str | None,
-        "Table of the ROIs: a tsv or csv file with the columns name, x, y, z and network, or a known atlas "
+        "Table of ROIs: a tsv or csv file with the columns name, x, y, z and network, or a known atlas "
         "such as power264 (see 'brio atlas --help').",
     ] = None
     drop_roi: Annotated[list[str] | None, "Column to leave out, for example a global signal; repeatable."] = None
@@ -149,10 +149,10 @@ class ReadingOptions:
     label_column: Annotated[str | None, "bids, table, fc: column of the diagnosis; 'label' by default."] = None
     age_column: Annotated[str | None, "bids, table, fc, dpabi: column of the age; 'age' by default."] = None
     sex_column: Annotated[str | None, "bids, table, fc, dpabi: column of the sex; 'sex' by default."] = None
-    male: Annotated[str | None, "bids, table, fc, dpabi: code for males in the sex column, if it holds numbers."] = None
-    female: Annotated[
-        str | None, "bids, table, fc, dpabi: code for females in the sex column, if it holds numbers."
-    ] = None
+    male: Annotated[str | None, "bids, table, fc, dpabi: code for males in the sex column, if it is numeric."] = None
+    female: Annotated[str | None, "bids, table, fc, dpabi: code for females in the sex column, if it is numeric."] = (
+        None
+    )
     patient: Annotated[list[str] | None, "bids, table, fc: value for patients in the label column; repeatable."] = None
     control: Annotated[list[str] | None, "bids, table, fc: value for controls in the label column; repeatable."] = None
     task: Annotated[str | None, "bids, fmriprep: task to read, for example rest."] = None
@@ -178,7 +178,7 @@ class ReadingOptions:
 Where = Annotated[
     str | None,
     "Use only scans whose row in the participants table meets this condition, for example "
-    '\'age >= 18 and site in ["A", "B"]\'; a row that lacks a compared value is left out. Put column names with spaces '
+    '\'age >= 18 and site in ["A", "B"]\'; rows that lack a compared value are left out. Put column names with spaces '
     "in `backticks`.",
 ]
 Exclude = Annotated[
@@ -237,8 +237,8 @@ class ScanOptions(ReadingOptions):
     """How scans are read that a model is given."""
 
     kind: Annotated[str | None, "Layout of the files, if it is ambiguous."] = None
-    atlas: Annotated[str | None, "Atlas to read, if there are files of several; fmriprep: as in 'brio import'."] = None
-    participants: Annotated[Path | None, "Participants table, if it is in another place."] = None
+    atlas: Annotated[str | None, "Atlas to read, if there are several; fmriprep: as in 'brio import'."] = None
+    participants: Annotated[Path | None, "Participants table, if it is not in its usual place."] = None
     tr: Annotated[settings.RepetitionTime | None, "Repetition time in seconds, if the files do not state it."] = None
 
 
@@ -295,7 +295,7 @@ class EvaluationOptions:
     checkpoint_every: Annotated[
         settings.Seconds,
         "SECONDS",
-        "Time between checkpoints of neural networks, from which an interrupted training resumes; 0 for none.",
+        "Time between checkpoints of neural networks, from which interrupted training resumes; 0 for none.",
     ] = 120.0
 
     def to_keywords(self) -> dict[str, Any]:

@@ -100,8 +100,8 @@ def tune(
     method: Annotated[
         list[str] | None, "Method, see 'brio methods'; repeatable, or several separated by commas; 'all' for all."
     ] = None,
-    budget: Annotated[settings.Budget, "Configurations tried for each method and fold."] = 4,
-    oracle: Annotated[bool, "Also record the score that choosing on the test scans would reach."] = False,
+    budget: Annotated[settings.Budget, "Number of configurations to try for each method and fold."] = 4,
+    oracle: Annotated[bool, "Also record the score that choosing on the test scans would give."] = False,
     label: options.Label = None,
     seeds: options.Seeds = 3,
     records_only: options.RecordsOnly = False,
@@ -135,15 +135,15 @@ def verify(
     cohort: Annotated[
         Path | None, "--cohort", "Cohort folder of the job: also check ids, labels, sites and folds."
     ] = None,
-    again: Annotated[settings.Count | None, "With --cohort: train this many runs, drawn at random, again"] = None,
-    seed: Annotated[settings.Seed, "Seed for drawing the runs that are trained again"] = 0,
+    again: Annotated[settings.Count | None, "With --cohort: retrain this many runs, drawn at random"] = None,
+    seed: Annotated[settings.Seed, "Seed for drawing the runs to retrain"] = 0,
     device: Annotated[
-        str | None, "Device for training runs again; by default the device of the job, see 'brio run --help'."
+        str | None, "Device for retraining; by default the device of the job, see 'brio run --help'."
     ] = None,
     predictions: Annotated[list[Path] | None, "Folder of 'brio predict' that the report shows; repeatable."] = None,
     load: options.Load = None,
 ) -> None:
-    """Recompute all numbers of finished jobs from their predictions; the exit status is 1 if stored ones differ."""
+    """Recompute all numbers of finished jobs from their predictions; the exit status is 1 if any number differs."""
     from ..verification import verify_folder
 
     if again and cohort is None:

@@ -29,7 +29,7 @@ _FACTS += ["settings", "tuned_over"]
 def table(
     folders: Annotated[list[Path], "Folders of finished jobs."],
     figure: Annotated[Path | None, "Also draw the AUC at every site (png, svg or pdf)."] = None,
-    paper: Annotated[bool, "Show the paper's numbers beside ours."] = False,
+    paper: Annotated[bool, "Also show the numbers reported in the paper."] = False,
     csv: Annotated[Path | None, "Also write every run of all folders as one csv file."] = None,
     reference: Annotated[str | None, "--compare", "Instead, compare all methods with this one, site by site."] = None,
 ) -> None:
@@ -64,7 +64,9 @@ def compare(
         str | None, "Method to compare with; by default a linear method or, if there is none, the first."
     ] = None,
     out: Annotated[
-        Path | None, "--out", "Folder to also write sites.csv and covariances.csv to; these files name no participant."
+        Path | None,
+        "--out",
+        "Also write sites.csv and covariances.csv, which do not name participants, to this folder.",
     ] = None,
 ) -> None:
     """Compare methods over sites and over participants, with each other and with chance."""
@@ -84,7 +86,7 @@ def report(
     out: Annotated[Path | None, "--out", "File to write; by default FOLDER/report.html."] = None,
     predictions: Predictions = None,
 ) -> None:
-    """Write one self-contained HTML file with the results, and a model card beside it."""
+    """Write a self-contained HTML report of the results, and a model card next to it."""
     from ..report.write import write_report
 
     say(f"report: {write_report(folder, out, predictions or ())}")
@@ -107,7 +109,7 @@ def methods(
     as_json: Annotated[bool, "--json", "Print as JSON, with settings."] = False,
     load: Load = None,
 ) -> None:
-    """List the methods, or the settings of one."""
+    """List the methods, or the settings of one method."""
     from ..methods import find_method, list_methods
 
     load_own_methods(load)
@@ -157,7 +159,7 @@ def _print_settings(entry: MethodEntry) -> None:
     for name, value in entry.settings.items():
         table.add_row(name, f"{value} (fixed)" if name in entry.fixed else str(value), entry.tuned_over.get(name, ""))
     say(f"{entry.name}: {entry.summary}")
-    say(f"needs: {', '.join(entry.needs) or 'connectomes and labels alone'}")
+    say(f"needs: {', '.join(entry.needs) or 'only connectomes and labels'}")
     say(f"provenance: {entry.provenance}")
     say(f"reference: {entry.reference}")
     console.print(table)
@@ -170,7 +172,7 @@ def settings(
     as_json: Annotated[bool, "--json", "Print as JSON."] = False,
     load: Load = None,
 ) -> None:
-    """List the settings that --set takes: those of one method or of all, and of protocol, audit and harmonisation."""
+    """List the settings that --set accepts: those of one method or of all, and of protocol, audit and harmonisation."""
     from ..jobs.spec import list_settings
 
     load_own_methods(load)
@@ -181,17 +183,17 @@ def settings(
     for heading, group in groups.items():
         rows = []
         for one in group:
-            default = " (fixed)" if one.fixed else " by default" if one.default is not None else ""
+            default = " (fixed)" if one.fixed else " by default"
             values = f"; tuned over {one.tuned_over}" if one.tuned_over else ""
-            facts = f"{'by method' if one.default is None else one.default}{default}; {one.values}{values}"
+            facts = f"{'method-specific' if one.default is None else one.default}{default}; {one.values}{values}"
             rows.append((one.key, one.meaning or "-", facts, ", ".join(one.methods)))
         _print_list(rows, 26, heading=heading)
-    console.print("Set one with --set key=value, or in the table [set] of a file for --config.")
+    console.print("Set one with --set key=value, or in the table [set] of a file for --config.", markup=False)
 
 
 @add_command(STUDIES)
 def studies(as_json: Annotated[bool, "--json", "Print as JSON."] = False) -> None:
-    """List the studies: the experiments of the paper and further ones."""
+    """List the studies: the experiments of the paper and additional ones."""
     from ..studies import list_studies
     from ..studies.study import BEYOND
 

@@ -52,8 +52,8 @@ class Atlas:
         for column in sorted(COORDINATES & set(self.rois.columns)):
             odd = self.rois[column].notna() & pd.to_numeric(self.rois[column], errors="coerce").isna()
             if odd.any():
-                problem = f"column '{column}' holds '{self.rois.loc[odd, column].iloc[0]}'"
-                raise BrioError(f"atlas '{self.name}': {problem}; coordinates must be numbers in mm, or empty cells")
+                problem = f"column '{column}' contains '{self.rois.loc[odd, column].iloc[0]}'"
+                raise BrioError(f"atlas '{self.name}': {problem}; coordinates must be numbers in mm, or left empty")
 
     def __len__(self) -> int:
         return len(self.rois)
@@ -275,7 +275,7 @@ def _download(fetcher: str, **options: Any) -> Any:
         raise BrioError(
             f"{fetcher} of nilearn could not download the atlas ({reason}); run again with a network connection, "
             f"copy the folder {folder} from a machine that has it, or give a file: a table of the ROIs (columns "
-            "name, x, y, z, network) or, for images, an image of labels"
+            "name, x, y, z, network) or, for images, a label image"
         ) from error
 
 

@@ -31,7 +31,7 @@ REQUIRED_COLUMNS = ("participant_id", "site", "label")
 TEXT_COLUMNS = ("participant_id", "site", "session", SCAN_ID)
 UNNAMED_CLASSES = ("0", "1")
 """Names of the classes where none are given: labels alone can be compared."""
-_OTHER_FOLDERS = {"model.json": "a model of 'brio fit'", "plan.json": "a folder of results of 'brio run'"}
+_OTHER_FOLDERS = {"model.json": "a model of 'brio fit'", "plan.json": "a results folder of 'brio run'"}
 IMPORT_AGAIN = "import the cohort again"
 CHANGED = "changed after the cohort was written; import the cohort again"
 
@@ -75,7 +75,7 @@ def check_participants(table: pd.DataFrame, where: str, labels_required: bool = 
     required = REQUIRED_COLUMNS if labels_required else ("participant_id",)
     for column in required:
         if column not in table.columns:
-            raise BrioError(f"{where}: there is no column '{column}'; it has {', '.join(map(str, table.columns))}")
+            raise BrioError(f"{where}: has no column '{column}'; it has {', '.join(map(str, table.columns))}")
     refuse_unsafe_cells(table, where)
     table = table.copy()
     for column in table.columns.intersection(["participant_id", "site"]):
@@ -90,7 +90,7 @@ def check_participants(table: pd.DataFrame, where: str, labels_required: bool = 
             participant, label = table.loc[invalid, ["participant_id", "label"]].iloc[0]
             raise BrioError(f"{where}: participant {participant} has label '{label}'; write 0 (control) or 1 (patient)")
         if labels_required and labels.nunique() != 2:
-            raise BrioError(f"{where}: column 'label' holds only one class, but two classes are needed")
+            raise BrioError(f"{where}: column 'label' has only one class, but two classes are needed")
         table["label"] = labels.astype("Int64" if labels.isna().any() else np.int64)
     table = name_repeated_scans(table, where)
     check_numbers(table, where, TEXT_COLUMNS)
@@ -128,7 +128,7 @@ def require_filled(table: pd.DataFrame, column: str, cohort: str) -> pd.Series:
         count = "the scans" if empty.all() else f"{int(empty.sum())} of {len(empty)} scans"
         first = "" if empty.all() else f" (the first is {table['participant_id'][empty].iloc[0]})"
         remedy = (
-            "such scans can only be predicted; for anything else, add the column to the participants table "
+            "brio can only predict these scans; for anything else, add the column to the participants table "
             "and import again"
         )
         raise BrioError(f"cohort '{cohort}': {count} have no {column}{first}; {remedy}")
@@ -160,7 +160,7 @@ def read_table(path: Path, row: type, remedy: str = IMPORT_AGAIN) -> pd.DataFram
     for column in table.columns.difference(schemas.list_text_columns(row)):
         table[column] = convert_column(table[column])
         if table[column].dtype.kind == "f" and np.isinf(table[column]).any():
-            raise file_error(path, f"column {schemas.show_value(column)} holds a number out of range", remedy)
+            raise file_error(path, f"column {schemas.show_value(column)} contains a number out of range", remedy)
     return schemas.check_columns(table, path, row, remedy)
 
 
@@ -246,7 +246,7 @@ def write_cohort(
         write_npy_header()
         yield add
         if not rows:
-            raise BrioError(f"{out}: the cohort has no scan to write")
+            raise BrioError(f"{out}: the cohort has no scans to write")
         file.rewind()
         write_npy_header()
         file.sync()

@@ -262,11 +262,11 @@ def describe_question(cohort: Cohort) -> str:
     if asks["without_value"]:
         left_out.append(f"{format_count(asks['without_value'], 'participant')} without {asks['column']}")
     if asks["small_sites"]:
-        small = f"sites with fewer than {asks['min_class']} of a class ({', '.join(asks['small_sites'])})"
-        left_out.append(f"{format_count(asks['at_small_sites'], 'participant')} of {small}")
+        small = f"sites with fewer than {asks['min_class']} participants of a class ({', '.join(asks['small_sites'])})"
+        left_out.append(f"{format_count(asks['at_small_sites'], 'participant')} at {small}")
     sentence += f"; left out: {' and '.join(left_out)}" if left_out else ""
     if asks["question"].endswith(SITE_MEDIAN):
-        sentence += "; the median of a site is that of all its participants: it defines the label and is not learned"
+        sentence += "; the median of a site is taken over all its participants: it defines the label and is not learned"
     return sentence
 
 
@@ -310,7 +310,7 @@ def _compare_values(column: str, values: pd.Series, asked: str | None, participa
         found = [value for value in distinct if value.casefold() == _write_value(asked).casefold()]
         if not found:
             held = shorten_list(distinct, _MOST_SHOWN)
-            raise BrioError(f"no participant has the value '{asked}' in column '{column}'; the column holds {held}")
+            raise BrioError(f"no participant has the value '{asked}' in column '{column}'; the column has {held}")
         one, classes = found[0], (f"{column} other than {found[0]}", f"{column} {found[0]}")
     return np.where(text.notna(), text == one, -1).astype(np.int64), classes
 

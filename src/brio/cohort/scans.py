@@ -206,7 +206,7 @@ def convert_frames(scan: Any, where: str) -> np.ndarray:
     if array.ndim != 2:
         raise BrioError(f"{where}: a scan needs two axes (frames, ROIs), but this one has {array.ndim}")
     if array.dtype.kind not in "fiub":
-        raise BrioError(f"{where}: a scan must hold real numbers, but this one holds {array.dtype}")
+        raise BrioError(f"{where}: a scan must contain real numbers, but this one contains {array.dtype}")
     if isinstance(array, np.ma.MaskedArray):
         array = np.ma.filled(array.astype(np.result_type(array.dtype, np.float32)), np.nan)
     if array.dtype == np.float32:
@@ -286,7 +286,7 @@ def require_frames(participants: pd.DataFrame, cohort: str, purpose: str) -> Non
     """Require that scans have frames."""
     if holds_fc(participants):
         remedy = "import time series ('brio import table'), or use methods that need only connectomes, such as ridge"
-        raise BrioError(f"{purpose} needs frames, but cohort '{cohort}' holds only connectomes; {remedy}")
+        raise BrioError(f"{purpose} needs frames, but cohort '{cohort}' contains only connectomes; {remedy}")
 
 
 def refuse_fc(matrix: np.ndarray, where: str) -> None:
@@ -318,7 +318,7 @@ def find_measure(matrix: np.ndarray, where: str) -> Measure:
         return "fisher-z"
     if len(finite) and np.allclose(finite[finite != 0], 1, atol=1e-3) and finite.any():
         return "correlation"
-    problem = "may hold correlations or Fisher z; state which with --measure correlation or fisher-z"
+    problem = "may contain correlations or Fisher z; state which with --measure correlation or fisher-z"
     raise UnknownMeasureError(f"{where}: {problem}")
 
 
@@ -344,12 +344,12 @@ def convert_fc(matrix: np.ndarray, measure: Measure, where: str) -> np.ndarray:
     if measure == "correlation":
         largest = np.abs(values).max(initial=0.0)
         if largest > 1 + 1e-6:
-            raise BrioError(f"{where}: holds {largest:.3g}, which cannot be a correlation; use --measure fisher-z")
+            raise BrioError(f"{where}: contains {largest:.3g}, which cannot be a correlation; use --measure fisher-z")
         values = np.arctanh(np.clip(values, -_LARGEST, _LARGEST))
     elif np.abs(values).max(initial=0.0) > _LARGEST_FISHER_Z:
         raise BrioError(
-            f"{where}: holds {np.abs(values).max():.3g}, which is too large for a Fisher z; the "
-            "matrix may hold covariances"
+            f"{where}: contains {np.abs(values).max():.3g}, which is too large for a Fisher z; the "
+            "matrix may contain covariances"
         )
     return values.astype(np.float32)
 

@@ -18,7 +18,7 @@ _ALLOWED = (*_CONDITIONS, ast.Name, ast.List, ast.Tuple, ast.Load, ast.Constant)
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _FORMS = (
     "write comparisons such as \"age >= 18 and site in ['A', 'B']\", joined by and, or, not (write == for equal, "
-    "put text in quotes, and put names that are not one word in `backticks`)"
+    "put text in quotes, and put names that are not a single word in `backticks`)"
 )
 _QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'|`([^`]*)`")  # texts, and names of columns in backticks
 
@@ -80,7 +80,7 @@ def _check_kinds(node: ast.Compare, compared: pd.DataFrame, columns: dict[str, s
         elif isinstance(part, ast.Name) and not pd.api.types.is_numeric_dtype(values := compared[part.id]):
             words = values[pd.to_numeric(values, errors="coerce").isna()].dropna()
             texts.append(
-                f"column '{columns[part.id]}', which holds text{f' (such as {words.iloc[0]!r})' if len(words) else ''},"
+                f"column '{columns[part.id]}', which has text{f' (such as {words.iloc[0]!r})' if len(words) else ''},"
             )
         else:
             has_numbers |= isinstance(part, ast.Constant | ast.Name)

@@ -17,8 +17,8 @@ Patients may also have slow time courses of their own in two ROIs of each networ
 courses are orthogonal to each other, so they are visible in single time series and in no correlation.
 
 All series are autocorrelated. Scan length and repetition time differ between sites, a scanner component with its own
-spatial pattern runs through all scans of a site, and some scans have an ROI outside the field of view. Scans may be
-there twice (``Simulation.duplicates``), as they are in real cohorts.
+spatial pattern runs through all scans of a site, and some scans have an ROI outside the field of view. Scans may
+occur twice (``Simulation.duplicates``), as they are in real cohorts.
 """
 
 from __future__ import annotations

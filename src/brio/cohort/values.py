@@ -112,4 +112,4 @@ def check_numbers(table: pd.DataFrame, where: str, text_columns: Iterable[str]) 
             row = rows[odd.index(True)]
             cell = f"{str(values[row])[:40]} in row {row + 1} (participant {table['participant_id'].iloc[row]})"
             remedy = "correct it, leave the cell empty, or remove the column"
-            raise BrioError(f"{where}: column '{column}' is {cell}, a number out of range; {remedy}")
+            raise BrioError(f"{where}: column '{column}' is {cell}, which is out of range; {remedy}")

@@ -51,7 +51,7 @@ class BoldRule:
     def __post_init__(self) -> None:
         require(self.frames >= 8, "bold_frames", self.frames, "at least 8")
         require(self.windows >= 1, "bold_windows", self.windows, "at least 1")
-        require(self.tr is None or self.tr > 0, "bold_tr", self.tr, "above 0, or none for the scans' own frames")
+        require(self.tr is None or self.tr > 0, "bold_tr", self.tr, "above 0, or none to use the frames as they are")
 
 
 def bold_positions(n_frames: int, tr: float | None, rule: BoldRule) -> Tensor:

@@ -81,5 +81,5 @@ def require_covariates(values: np.ndarray, rule: HarmonisationRule, where: str) 
     """
     for name, column in zip(rule.covariate_names, values.T, strict=True):
         if np.isnan(column).all():
-            lack = f"no source scan has a value of {name}, so that its effect cannot be learned"
+            lack = f"no source scan has a value of {name}, so its effect cannot be learned"
             raise BrioError(f"{where}: {lack}; leave {name} out of harmonise.covariates")

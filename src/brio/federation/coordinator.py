@@ -56,12 +56,12 @@ def _check_answer(request: Request, answer: Answer) -> None:
     if answer.request != digest(request) or answer.round != request.round:
         raise BrioError(f"answered another request, from round {answer.round + 1}")
     if request.sites and answer.site not in request.sites:
-        raise BrioError(f"takes no part in '{request.terms.project}'")
+        raise BrioError(f"does not take part in '{request.terms.project}'")
     if sorted(answer.sums) != sorted(request.list_answered(answer.site)):
-        raise BrioError(f"answered about {', '.join(answer.sums) or 'nothing'}")
+        raise BrioError(f"answered for models that were not requested: {', '.join(answer.sums) or 'none'}")
     is_calibrated = request.terms.leaves_sites_out if request.asked == "score" else None
     if (answer.score and bool(answer.score.calibrated)) != is_calibrated:
-        raise BrioError("its scores are not those that were asked for")
+        raise BrioError("its scores are not those that were requested")
     for model, own in answer.sums.items():
         request.terms.check_sums(request.round, own)
         if request.round:
@@ -71,7 +71,7 @@ def _check_answer(request: Request, answer: Answer) -> None:
             possible = _check_description(own)
         for name, is_possible in possible.items():
             if not is_possible:
-                raise BrioError(f"'{name}' holds values that no scans could give")
+                raise BrioError(f"'{name}' contains values that no scans could give")
 
 
 def _check_description(own: Arrays) -> dict[str, bool]:

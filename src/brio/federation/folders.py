@@ -48,7 +48,7 @@ def find_request(folder: Path) -> Path:
     """Find the newest request of a project."""
     newest = max(folder.glob("request-*.brio"), key=lambda path: (len(path.name), path.name), default=None)
     if newest is None:
-        raise BrioError(f"{folder}: holds no request; give a folder of 'brio federate start', or a file of it")
+        raise BrioError(f"{folder}: contains no request; give a folder of 'brio federate start', or a request file")
     return newest
 
 
@@ -126,7 +126,7 @@ def _settle_agreement(record: Path, request: Request, agreement: Agreement | Non
         return agreement or Agreement()
     stored = from_json(Agreement, _read_agreement(path), path, _RESTORE)
     if agreement not in (None, stored):
-        raise BrioError(f"{path}: {stored} was agreed to, and stands; leave out the option, or do not answer")
+        raise BrioError(f"{path}: {stored} was agreed to and cannot be changed; leave out the option, or do not answer")
     return stored
 
 
@@ -137,9 +137,9 @@ def _read_agreement(path: Path) -> dict[str, Any]:
 
 def _check_follows(record: Path, request: Request, path: Path) -> None:
     """Refuse a request that does not follow from the one before, as this site answered it."""
-    expected, problem = request, "does not follow from the request that was answered here and its answer"
+    expected, problem = request, "does not follow from the last request answered here and its answer"
     if (own := record / name_request(request.round)).exists():
-        expected, problem = read_message(own, Request), "differs from the request of its round that was answered here"
+        expected, problem = read_message(own, Request), "differs from the request answered here in this round"
     elif request.round:
         if not (given := record / f"answer-{request.round}.brio").exists():
             raise BrioError(
@@ -157,15 +157,15 @@ def _check_agreed(record: Path, request: Request, agreed: Agreement, n_scans: in
     """Refuse what a site has not agreed to, or what would give its scans away, before anything is computed."""
     project, needed = request.terms.project, request.n_vectors
     if request.terms.leaves_sites_out and not agreed.leave_out:
-        raise BrioError(f"'{project}' leaves sites out in turn, which shows more of each; agree with --agree-leave-out")
+        raise BrioError(f"'{project}' leaves out sites in turn, which reveals more; agree with --agree-leave-out")
     others = {*record.parent.glob(f"*/{AGREEMENT}")} - {record / AGREEMENT}
     given = sum(_read_agreement(one).get("needed", 0) for one in others)
     if needed + given > agreed.vectors:
-        more = f" and {given} were agreed to in other projects" if given else ""
-        why = f"needs {needed} requests with a vector{more}, {agreed.vectors} are agreed to"
+        more = f" besides the {given} of other projects" if given else ""
+        why = f"needs {needed} requests with a vector{more}, but this site agreed to {agreed.vectors}"
         raise BrioError(f"'{project}' {why}; agree with --vectors {needed + given} before the first answer, or refuse")
     if (first := record / "answer-1.brio").exists():  # without those that audit and question leave out
         n_scans = int(read_message(first, Answer).sums[ALL]["n"].sum())
     if SCANS_FOR_EACH_VECTOR * (needed + given) > n_scans:
-        why = f"{needed + given} vectors would give away the {n_scans} scans of this site"
+        why = f"{needed + given} vectors would reveal the {n_scans} scans of this site"
         raise BrioError(f"'{project}': {why}; ask for the evaluation by site models, or for fewer iterations")

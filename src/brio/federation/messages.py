@@ -74,10 +74,10 @@ class Terms:
         edges, known = math.comb(len(self.rois["name"]), 2), NUMBERS[self.rounds[number]]["sums"]
         shapes = {(name, tuple(edges if k == "edges" else k for k in one["shape"])) for name, one in known.items()}
         if odd := shapes ^ {(name, values.shape) for name, values in sums.items()}:
-            raise BrioError(f"'{min(odd)[0]}' is missing, was not asked for, or has another shape than expected")
+            raise BrioError(f"'{min(odd)[0]}' is missing, was not requested, or has an unexpected shape")
         for name, values in sums.items():
             if not np.isfinite(values).all():
-                raise BrioError(f"'{name}' holds values that are not finite numbers")
+                raise BrioError(f"'{name}' contains values that are not finite numbers")
 
 
 @dataclass(frozen=True)
@@ -99,17 +99,19 @@ class Request:
             raise BrioError(f"asks for round {self.round + 1}, but there are only {len(self.terms.rounds)} rounds")
         least = max(self.terms.n_sites, LEAST_SITES + self.terms.leaves_sites_out)
         if self.round and len(self.sites) < least:
-            raise BrioError(f"{len(self.sites)} of {least} sites answered: {', '.join(self.sites)}; wait for others")
+            raise BrioError(
+                f"{len(self.sites)} of {least} sites answered: {', '.join(self.sites)}; wait for the others"
+            )
         refuse_unsafe_names([*self.terms.classes, *self.sites], "a name")
         models = self.models if self.round else []
         if sorted(self.shown) != sorted(models) or any(len(self.shown[model]) != self.round for model in models):
-            raise BrioError("holds sums of other models or rounds than are due")
+            raise BrioError("contains sums of models or rounds that are not expected")
         for model in models:
             for number, sums in enumerate(self.shown[model]):
                 self.terms.check_sums(number, sums)
             counts = [own for name, own in self.sites.items() if name != model]
             if not np.array_equal(self.shown[model][0]["n"], np.sum(counts, axis=0)):
-                raise BrioError("holds sums over other numbers of scans than those of its sites")
+                raise BrioError("contains sums over a different number of scans than its sites have")
 
     @property
     def asked(self) -> str:
@@ -162,7 +164,7 @@ class SiteScore:
         n, own = self.n_controls + self.n_patients, self.calibrated
         is_possible = own is None or (max(own.n_right, own.brier) <= n and own.spread.is_possible(n))
         if not (self.n_controls and self.n_patients and is_possible):
-            raise BrioError("holds scores that no participants could give")
+            raise BrioError("contains scores that no participants could give")
 
 
 @dataclass(frozen=True)
@@ -214,8 +216,8 @@ def decode(content: bytes, path: Path) -> Request | Answer:
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise file_error(path, "is neither a request nor an answer of 'brio federate'", _SEND_AGAIN) from error
     if document.get("brio") != __version__:
-        problem = f"was made by brio {document.get('brio')}, this is {__version__}"
-        raise file_error(path, problem, "install one version at all sites")
+        problem = f"was made by brio {document.get('brio')}, but this is brio {__version__}"
+        raise file_error(path, problem, "install the same version at all sites")
     rounds = {model: [own for _, own in sorted(one.items())] for model, one in tree.items()}
     document |= {"shown": rounds} if kind is Request else {"sums": {model: own[0] for model, own in rounds.items()}}
     message: Request | Answer = from_json(kind, document, path, _SEND_AGAIN)
@@ -234,7 +236,7 @@ def read_message(path: Path, kind: Any = Request | Answer) -> Any:
     message = decode(read_bounded(path, _LARGEST_FILE, _SEND_AGAIN), path)
     if not isinstance(message, kind):
         found, wanted = (one.__name__.lower() for one in (type(message), kind))
-        raise BrioError(f"{path}: is {found} {message.round + 1}, not the {wanted} of a project")
+        raise BrioError(f"{path}: is {found} {message.round + 1} of a project, not the expected {wanted}")
     return message
 
 

@@ -25,7 +25,7 @@ from .equations import Spread
 from .messages import ALL, Arrays, Request, SiteScore, Terms, digest
 from .progress import Progress
 
-SITE_MODELS = "each site scored the mean of the models of all other sites, not this model; no probability was checked"
+SITE_MODELS = "each site scored the mean of the other sites' models, not this model; probabilities were not checked"
 
 
 def make_project_method(terms: Terms) -> KernelRidgeMethod:

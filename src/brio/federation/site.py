@@ -35,8 +35,8 @@ class Site:
         self.label, self.scans = self.cohort.labels, np.arange(len(self.cohort))
         sites = np.unique(self.cohort.sites)
         if len(sites) != 1:
-            remedy = "make a cohort of each with 'brio select COHORT --where \"site == 'NAME'\"'"
-            raise BrioError(f"{cohort.name}: has {len(sites)} sites, and one answers; {remedy}")
+            remedy = "make a cohort for each with 'brio select COHORT --where \"site == 'NAME'\"'"
+            raise BrioError(f"{cohort.name}: has {len(sites)} sites, but each site answers for itself; {remedy}")
         self.name = str(sites[0])
         counts = [count_participants(self.cohort, self.scans[self.label == k]) for k in (0, 1)]
         if min(counts) < least_per_class:
@@ -52,8 +52,8 @@ class Site:
         """Answer a request."""
         counts, score = tuple(np.bincount(self.label, minlength=2).tolist()), None
         if request.round and (counted := request.sites.get(self.name)) != counts:
-            found = f"has {counts} scans of the classes at site '{self.name}', the request counts {counted}"
-            raise BrioError(f"{self.cohort.name}: {found}; give the scans from which the first request was answered")
+            found = f"has {counts} scans of the classes at site '{self.name}', but the request lists {counted}"
+            raise BrioError(f"{self.cohort.name}: {found}; use the scans that answered the first request")
         progress = {model: Progress(request.terms, rounds) for model, rounds in request.shown.items()}
         sums = {model: getattr(self, request.asked)(progress.get(model)) for model in request.list_answered(self.name)}
         if request.asked == "score":

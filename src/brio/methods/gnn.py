@@ -158,7 +158,7 @@ class GINNetwork(nn.Module):
 
 @method("gin", family="GNN", provenance=PUBLISHED, reference="Xu et al. 2019")
 class GIN(layers.Classifier):
-    """Sum aggregation and an MLP update over connection profiles, sums of every layer read out."""
+    """Sum aggregation and an MLP update over connection profiles, with a readout of the sums of every layer."""
 
     settings: GINSettings
     network_class = GINNetwork

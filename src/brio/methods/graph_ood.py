@@ -71,8 +71,8 @@ class GSATNetwork(EdgeNetwork):
     "gsat",
     family="graph OOD",
     provenance=follow_code(
-        "the MLP that scores edges has hidden layers of 32 and 8 units instead of 256 and 64, which would take 60 "
-        "times the arithmetic; edge_width=64 has the published ones"
+        "the MLP that scores edges has hidden layers of 32 and 8 units, because the published 256 and 64 need 60 times "
+        "as much computation; edge_width=64 restores them"
     ),
     reference="Miao et al. 2022",
 )
@@ -102,11 +102,11 @@ class DisCSettings(EdgeSettings):
     Attributes
     ----------
     layers : int
-        Of the causal and of the biased GIN; the network that computes the masks has two.
+        Layers of the causal and of the biased GIN; the network that computes the masks has two.
     edge_width : int
         The MLP that masks edges has hidden layers of 4, 2 and 1 times this width (published: 110, 55 and 27 units).
     edge_dropout : float
-        Published: none.
+        Dropout inside that MLP; the published code has none.
     q : float
         Exponent of the generalised cross-entropy: how much the biased branch prefers easy scans.
     swap : float
@@ -204,13 +204,13 @@ def generalised_cross_entropy(losses: Tensor, q: float) -> Tensor:
     "disc",
     family="graph OOD",
     provenance=follow_paper(
-        "one difficulty weight for a whole batch instead of one for each sample. Ours is narrower: states of 64 units "
-        "instead of 110, hidden layers of 32, 16 and 8 units instead of 110, 55 and 27 where edges are masked"
+        "it has one difficulty weight for a whole batch instead of one for each sample. Ours is narrower: states have "
+        "64 units instead of 110, and the layers that mask edges 32, 16 and 8 units instead of 110, 55 and 27"
     ),
     reference="Fan et al. 2022",
 )
 class DisC(EdgeMethod):
-    """Disentangle a causal from an easily learned biased subgraph, and swap the latter between scans."""
+    """Disentangle a causal subgraph from an easily learned biased one, and swap the latter between scans."""
 
     settings: DisCSettings
     network_class = DisCNetwork
@@ -323,7 +323,7 @@ class CEPGNetwork(EdgeNetwork):
     family="graph OOD",
     needs={"sites"},
     provenance=reconstruct(
-        "neither text nor code was found; from its title, a one-sentence description and the related LECI"
+        "we found neither text nor code; based on its title, a one-sentence description and the related LECI"
     ),
     reference="Wang et al. 2026",
 )
@@ -572,14 +572,14 @@ def gate_loss(shares: Tensor, losses: Tensor, batch: Batch, s: DiSCOSettings) ->
 
 @dataclass(frozen=True)
 class DiSCOSettings(EdgeSettings):
-    """Settings of DiSCO. Values are those of public code of its first author but for widths, which are smaller.
+    """Settings of DiSCO. Defaults are those of the first author's public code, except for smaller widths.
 
     Attributes
     ----------
     layers : int
         GIN layers of the shared encoder, and of each expert.
     experts : int
-        K; each has a mask of edges, GIN layers and a classifier of its own.
+        K, the number of experts; each has its own mask of edges, GIN layers and classifier.
     edge_width : int
         Hidden width of each expert's edge MLP; small, since there are K of them on every edge.
     expert_width : int
@@ -587,7 +587,7 @@ class DiSCOSettings(EdgeSettings):
     gate_width : int
         Hidden width of the gate.
     keep : float
-        rho, the share of the edges that a mask should keep; 0.2 to 0.8 in that code by dataset, here the median.
+        rho, the share of edges that a mask should keep; 0.2 to 0.8 in that code by dataset, the default is the median.
     correlation : float
         tau, the mean correlation over pairs of masks above which they are penalised.
     keep_weight, diversity, gate : float
@@ -596,7 +596,7 @@ class DiSCOSettings(EdgeSettings):
         Weights inside the loss of the gate: entropy of the shares of a scan, uneven use of the experts, and uneven
         first choices.
     alpha : float
-        Of entmax; near 1 it is a softmax, near 2 most shares are zero.
+        Exponent of entmax; near 1 it is a softmax, near 2 most shares are zero.
     teacher_temperature : float
         Temperature of the softmax of negative losses that teaches the gate.
     warm_up : int
@@ -680,9 +680,9 @@ def excess_correlation(mask: Tensor, real: Tensor, tau: float) -> Tensor:
     "disco",
     family="graph OOD",
     provenance=reconstruct(
-        "from public summaries and reviews and, since version 2, after code of the first author (MoEOOD) that names no "
-        "paper; ours are narrower layers, the batch norm of our GIN layers, expected masks and running statistics of "
-        "the gate at inference, and one learning rate"
+        "based on public summaries and reviews and, since version 2, on code of the first author (MoEOOD) that names "
+        "no paper; our choices are narrower layers, the batch norm of our GIN layers, expected masks and running "
+        "statistics of the gate at inference, and one learning rate"
     ),
     reference="Sun et al. 2026",
 )

@@ -19,7 +19,7 @@ class MLPSettings(NeuralSettings):
     Attributes
     ----------
     learning_rate, weight_decay : float
-        Of AdamW; searched by ``brio tune``.
+        Settings of AdamW; tuned by ``brio tune``.
     width : int
         Hidden units.
     dropout : float

@@ -292,7 +292,7 @@ def ramp_up(epoch: Tensor, epochs: int) -> Tensor:
 
 @method("dann", family="OOD", needs={"sites"}, provenance=PUBLISHED, reference="Ganin et al. 2016")
 class DANN(GCNMethod):
-    """GCN trained against a classifier of the source site, through a reversed gradient."""
+    """GCN trained against a source-site classifier through gradient reversal."""
 
     settings: DANNSettings
     network_class = DANNNetwork

@@ -96,7 +96,7 @@ class _PenalisedRows(HeldRows):
     reference="The brio developers (docs/brio-plus.md)",
 )
 class BrioPlus(LogRidge):
-    """Ridge regression on log-connectomes, penalised for margins that do not survive re-estimation."""
+    """Ridge regression on log-connectomes, penalised for margins that change under re-estimation."""
 
     settings: BrioPlusSettings
     version = 5

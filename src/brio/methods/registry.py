@@ -30,7 +30,7 @@ class Provenance:
     kind : str
         A short phrase, such as "textbook".
     note : str
-        Further information for readers; may be empty.
+        Details for readers; may be empty.
 
     Examples
     --------
@@ -75,12 +75,12 @@ BLOCKS = ("BRIO", "published code or equations", READING, REDESIGN, "linear", "c
 
 
 def follow_code(difference: str) -> Provenance:
-    """Declare that published code was followed, but for ``difference``, which says in what and why."""
+    """Declare that published code was followed except for ``difference``, which states what differs and why."""
     return Provenance(CODE_WITH_DIFFERENCES, difference)
 
 
 def follow_paper(difference: str) -> Provenance:
-    """Declare that a paper was followed where its published code differs; ``difference`` says in what."""
+    """Declare that a paper was followed where its published code differs; ``difference`` states how."""
     return Provenance(INTENT, f"published code differs: {difference}")
 
 
@@ -351,7 +351,7 @@ def load_methods(path: str | Path) -> list[str]:
     """
     file = Path(path)
     if not file.is_file():
-        raise BrioError(f"{file}: there is no such file; name a Python file with a method of your own")
+        raise BrioError(f"{file}: no such file; give a Python file that defines a method")
     module_name = f"brio_methods_{file.resolve()}"
     if module_name not in sys.modules:
         _run_file(file, module_name)
@@ -365,7 +365,7 @@ def _run_file(file: Path, module_name: str) -> None:
     """Run a file as a module and mark what it registers; where it fails, nothing of it stays registered."""
     spec = importlib.util.spec_from_file_location(module_name, file)
     if spec is None or spec.loader is None:
-        raise BrioError(f"{file}: its name must end in .py")
+        raise BrioError(f"{file}: the file name must end in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
     declared_before = set(_DECLARED)

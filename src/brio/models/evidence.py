@@ -88,13 +88,13 @@ def find_flagged_scans(scans: pd.DataFrame, left_out: pd.DataFrame, reasons: Ite
 _FINAL_SETTINGS = {
     "choose_by": (
         "source-sites",
-        "the evaluated runs chose the penalty on validation sites (choose_by=validation), the model by inner "
-        "folds over its source sites (choose_by=source-sites)",
+        "the evaluated runs chose the penalty on validation sites (choose_by=validation), but the model "
+        "chose it by inner folds over its source sites (choose_by=source-sites)",
         "--set choose_by=source-sites --set protocol.validation_sites=0",
     ),
     "refit": (
         True,
-        "the evaluated runs were not trained again with their validation sites (refit=false), the model was "
+        "the evaluated runs were not trained again with their validation sites (refit=false), but the model was "
         "(refit=true)",
         "--set refit=true",
     ),
@@ -117,11 +117,11 @@ def describe_differing_settings(job: StoredJob, method: Method, harmonisation: H
         value, words, options = _FINAL_SETTINGS.get(key, (None, "", ""))
         if key in _FINAL_SETTINGS and own.get(key) == value:
             command = f"brio run COHORT --method {method.name}{question} --seeds 3 {options} --out RESULTS"
-            sentences.append(f"{words}; to evaluate what is fitted, give --evaluate, or a folder of '{command}'")
+            sentences.append(f"{words}; to evaluate the model's settings, use --evaluate or a folder of '{command}'")
         else:
             values = " or ".join(dict.fromkeys(str(one[key]) for one in evaluated if key in one))
             parts.append(f"{key} ({values} in the evidence, {own.get(key)} in the model)")
-    return (*sentences, *([f"other values of {', '.join(parts)}"] if parts else []))
+    return (*sentences, *([f"different values of {', '.join(parts)}"] if parts else []))
 
 
 def read_evidence_job(folder: str | Path, method: str, cohort: Cohort | None = None) -> StoredJob:
@@ -163,26 +163,26 @@ def compare_participants(job: StoredJob, method: str, cohort: Cohort) -> tuple[s
         problem = f"was evaluated in the atlas '{job.summary.atlas}', but the model is fitted in '{cohort.atlas.name}'"
     elif names[0] != names[1] and list(UNNAMED_CLASSES) not in names:
         problem = (
-            f"is evidence of another question: its classes are {' and '.join(theirs)}, those of the model "
+            f"answers another question: its classes are {' and '.join(theirs)}, but those of the model are "
             f"{' and '.join(cohort.classes)}"
         )
     elif n_common == 0:
         problem = "has no participant (by name and site) in common with the model"
     elif n_differing:
         problem = (
-            f"is evidence of another question: {n_differing} of {format_count(n_common, 'participant')} in common "
-            f"{'has' if n_differing == 1 else 'have'} another label there than in the cohort of the model"
+            f"answers another question: {n_differing} of {format_count(n_common, 'participant')} in common "
+            f"{'has' if n_differing == 1 else 'have'} a different label in the cohort of the model"
         )
     if problem:
-        advice = "give a job of the same cohort, or leave out --evidence and give --evaluate"
+        advice = "give a job of the same cohort, or use --evaluate instead of --evidence"
         raise BrioError(f"{job.folder}: {problem}; {advice}")
     differences = []
     if n_common < n_own:
-        differences.append(f"the evidence is of {n_common} of the {n_own} participants of the model")
+        differences.append(f"the evidence covers {n_common} of the {n_own} participants of the model")
     if n_more := len(pairs) - n_own:
         differences.append(f"the evidence has {format_count(n_more, 'participant')} that the model was not fitted to")
     if not differences and job.summary.fingerprint != cohort.fingerprint:
-        differences.append("the evidence is of the same participants, but of other scans or tables of them")
+        differences.append("the evidence covers the same participants, but other scans or tables of them")
     return tuple(differences)
 
 
@@ -239,7 +239,7 @@ class CallRule:
             return f"none of {self.n_participants} participants without a flag was called at left-out sites"
         accuracy = self.accuracy
         return (
-            f"{self.coverage:.0%} of participants without a flag, {self.n_right / self.n_called:.1%} of them right "
+            f"{self.coverage:.0%} of participants without a flag, {self.n_right / self.n_called:.1%} of them correct "
             f"({self.n_right} of {self.n_called} called, of {self.n_participants} such participants, at sites whose "
             f"threshold was chosen without them; 95% interval {format_percent(accuracy.low)} to "
             f"{format_percent(accuracy.high)}%)"
@@ -326,7 +326,7 @@ class Evidence:
     @property
     def protocol_in_words(self) -> str:
         """Say which model each site scored; only sites that share no scan score anything but models without them."""
-        return "each left out in turn" if self.brier is not None else "each scoring the mean of the others' own models"
+        return "each left out in turn" if self.brier is not None else "each scoring the mean of the other sites' models"
 
     @property
     def averaged_sites(self) -> str:
@@ -363,7 +363,7 @@ def gather_evidence(
         differences += compare_participants(job, name, connectomes.cohort)
     elif not is_same_cohort:
         raise BrioError(
-            f"{folder}: has other scans than the model; give the cohort of the model, or a job of that cohort"
+            f"{folder}: does not have the scans of the model; give the cohort of the model, or a job of that cohort"
         )
     own = job.predictions[job.predictions["method"] == name]
     summary = job.summary.methods[name]

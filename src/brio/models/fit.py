@@ -91,9 +91,9 @@ def fit_model(
             say(f"warning: the evidence differs from the model: {words}")
     job.announce_exclusions()
     if harmonised and fold.validation_sites:
-        say(f"not learned from, since harmonisation is fitted without them: {', '.join(fold.validation_sites)}")
+        say(f"not used for training because harmonisation is fitted without them: {', '.join(fold.validation_sites)}")
     if fold.one_class_sites:
-        say(f"not used for training because they hold only one class: {', '.join(fold.one_class_sites)}")
+        say(f"not used for training because they have only one class: {', '.join(fold.one_class_sites)}")
     if wanted == "auto" and method.needs_validation and not len(fold.validation):
         say("too few sites for validation sites: the number of epochs is chosen by inner folds")
     with _open_place(spec, folder, MEMBERS) as (own, place):
@@ -292,7 +292,7 @@ def evaluate_model(
 def add_evidence(model: Model, folder: str | Path, connectomes: Connectomes | None = None) -> Model:
     """Return a model with the evidence that a finished job has on its method, see :func:`gather_evidence`."""
     if connectomes is not None:
-        model.require_own(connectomes.cohort, "give that one, after exclusions")
+        model.require_own(connectomes.cohort, "give that cohort, after exclusions")
     fingerprint, rule = model.training.fingerprint, model.harmonisation
     return replace(model, evidence=gather_evidence(folder, model.method, fingerprint, rule, connectomes))
 
@@ -327,7 +327,7 @@ def adapt_model(
     meant = ~checked["flag"].str.split().map(lambda codes: "foreign" in codes).to_numpy(dtype=bool)
     if not meant.any():
         raise BrioError(
-            f"{cohort.name}: none of the {len(labelled)} labelled scans is like those of the model; the first: "
+            f"{cohort.name}: none of the {len(labelled)} labelled scans resembles those of the model; the first: "
             f"{checked['reasons'].iloc[0]}; give the columns in the order of its rois.tsv, or name them (--atlas-table)"
         )
     local, original = labelled.select(meant), replace(model, adaptation=None)

@@ -197,7 +197,7 @@ def read_model(path: str | Path) -> Model:
     document = read_json(folder / MODEL, GET_AGAIN)
     if document.get("format") != FORMAT:
         stored, remedy = show_value(document.get("format")), "use the version of brio that wrote it, or a later one"
-        raise file_error(folder / MODEL, f"is in format {stored}, this brio reads format {FORMAT}", remedy)
+        raise file_error(folder / MODEL, f"has format {stored}, but this version of brio reads format {FORMAT}", remedy)
     record = from_json(ModelRecord, document, folder / MODEL, GET_AGAIN)
     for k, one in enumerate(record.members):
         from_json(RunDetails, one.details, folder / MODEL, GET_AGAIN, f"members[{k}].details")
@@ -208,11 +208,11 @@ def read_model(path: str | Path) -> Model:
     rois = read_table(folder / ROIS, RoiRow, GET_AGAIN)
     P, rule, nothing = len(rois), record.harmonise, np.empty(0, dtype=np.int64)
     if P < 2:
-        raise file_error(folder / ROIS, f"has {P} ROIs, at least two are expected", GET_AGAIN)
+        raise file_error(folder / ROIS, f"has {P} ROIs, but at least two are expected", GET_AGAIN)
 
     def load(name: str, declared: dict[str, TensorSpec]) -> dict[str, Tensor]:
         if name not in listed:
-            raise file_error(folder / SUMS, f"has no line for {name}, which {MODEL} asks for", GET_AGAIN)
+            raise file_error(folder / SUMS, f"has no line for {name}, which {MODEL} requires", GET_AGAIN)
         return _load_tensors(folder / name, declared)
 
     mean = load(MEAN, {"mean": TensorSpec((P, P))})["mean"]
@@ -259,12 +259,12 @@ def _check_record(record: ModelRecord, path: Path) -> None:
     kind = "none" if record.harmonise is None else record.harmonise.kind
     expected = {"none": "none", "combat": "some", "residualise": "no"}[kind]
     problems = {
-        "has two members of one seed": len(set(seeds)) < len(seeds),
-        f"has two classes of one name, {show_value(record.classes[0])}": record.classes[0] == record.classes[1],
-        f"says that {training.n_scans} scans were learned from, but those of its sites are {n_scans}": (
+        "has two members with the same seed": len(set(seeds)) < len(seeds),
+        f"has two classes with the same name, {show_value(record.classes[0])}": record.classes[0] == record.classes[1],
+        f"states {training.n_scans} training scans, but its sites have {n_scans}": (
             training.n_scans != n_scans or not n_scans
         ),
-        "does not say which version of brio fitted it (training.versions.brio)": "brio" not in training.versions,
+        "does not state which version of brio fitted it (training.versions.brio)": "brio" not in training.versions,
         "has harmonisation of the kind 'none'": record.harmonise is not None and kind == "none",
     }
     problem = next((words for words, holds in problems.items() if holds), "")
@@ -323,14 +323,14 @@ def _load_tensors(path: Path, declared: dict[str, TensorSpec]) -> dict[str, Tens
                 part = file.get_slice(name)
                 shape, dtype = part.get_shape(), part.get_dtype()
                 if spec is None:
-                    raise file_error(path, f"has a tensor {show_value(name)}, which is not of this model", GET_AGAIN)
+                    raise file_error(path, f"has a tensor {show_value(name)} that is not of this model", GET_AGAIN)
                 if spec.shape is not None and dtype not in (("I64",) if spec.whole else ("F32", "F64")):
                     raise file_error(path, f"{show_value(name)} is of type {dtype}", GET_AGAIN)
                 axes = shape if spec.shape is None else spec.shape
                 pairs = zip(shape, axes, strict=False)
                 sides = [sizes.setdefault(axis, max(n, 1)) if isinstance(axis, str) else axis for n, axis in pairs]
                 if len(axes) != len(shape) or sides != shape:
-                    problem = f"{show_value(name)} has the shape {shape}, which does not go with {ROIS} and {MODEL}"
+                    problem = f"{show_value(name)} has the shape {shape}, which does not match {ROIS} and {MODEL}"
                     raise file_error(path, problem, GET_AGAIN)
                 specs[name] = spec
             missing = [name for name, spec in declared.items() if spec.shape is not None and name not in specs]

@@ -237,12 +237,12 @@ def check_atlas(atlas: Atlas, cohort: Cohort) -> None:
     match = atlas.find_rows(theirs)  # a header may hold codes instead of names
     if match is None:
         raise BrioError(
-            f"the scans are of another atlas: column {u + 1} is {theirs[u]} ({cohort.atlas.name}), the model has "
+            f"the scans have another atlas: column {u + 1} is {theirs[u]} ({cohort.atlas.name}), but the model has "
             f"{own[u]} ({atlas.name}); extract time series with the atlas of the model"
         )
     if not np.array_equal(match[0], np.arange(len(atlas))):
         raise BrioError(
-            f"the scans have the ROIs of the model in another order: column {u + 1} is {theirs[u]}, the model has "
+            f"the scans have the ROIs of the model in another order: column {u + 1} is {theirs[u]}, but the model has "
             f"{own[u]} there; reorder the columns, or give the rois.tsv of the model with --atlas-table"
         )
 
@@ -251,7 +251,7 @@ def _advise_on_number(atlas: Atlas, cohort: Cohort, theirs: list[str], own: list
     """Say what to do about scans with too many or too few ROIs: names tell which are too many, or lacking."""
     elsewhere = "extract time series with that atlas"
     if (cohort.n_frames == len(atlas)).all():
-        return "the scans have as many rows: if rows are the ROIs, transpose them"
+        return "the scans have that many rows: if rows are the ROIs, transpose them"
     if not theirs:
         return f"{elsewhere}, or leave out further columns with --drop-roi"
     lacking = [name for name in own if name not in theirs]
@@ -269,13 +269,13 @@ def _advise_on_number(atlas: Atlas, cohort: Cohort, theirs: list[str], own: list
 def check_classes(classes: tuple[str, str], cohort: Cohort, same_names: bool = False) -> None:
     """Refuse labelled scans whose classes are exchanged or, where they must have the same names, have others."""
     if same_names and {cohort.classes, cohort.classes[::-1]}.isdisjoint({classes, UNNAMED_CLASSES}):
-        found = f"its classes are {' and '.join(cohort.classes)}, those asked for {' and '.join(classes)}"
+        found = f"its classes are {' and '.join(cohort.classes)}, but {' and '.join(classes)} are expected"
         names = ",".join(classes)
         raise BrioError(f"{cohort.name}: {found}; if they mean the same, import it with --class-names {names}")
     theirs, own = (tuple(name.casefold() for name in pair) for pair in (cohort.classes, classes))
     if cohort.labelled.any() and theirs == own[::-1] and theirs != own:
         zero, one = cohort.classes
         raise BrioError(
-            f"{cohort.name}: its classes are exchanged: 0 is {zero} and 1 is {one}, the model has {classes[0]} for 0 "
-            f"and {classes[1]} for 1; exchange the labels, or leave them out"
+            f"{cohort.name}: its classes are swapped: 0 is {zero} and 1 is {one}, but the model has {classes[0]} for 0 "
+            f"and {classes[1]} for 1; swap the labels, or leave them out"
         )

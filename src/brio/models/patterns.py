@@ -178,7 +178,7 @@ def group_rois(atlas: Atlas, mean: Tensor) -> RoiGroups:
         lobes = dict(zip(aal.rois["name"], aal.rois["code_group"], strict=True))
         name = np.array([lobes.get(region, "no AAL region") for region in rois["aal_majority"]])
         side = np.where(rois["x"].to_numpy(dtype=float) < 0, "L", "R")
-        return RoiGroups(name, _order(name, side), "lobe of the AAL region that holds most of an ROI")
+        return RoiGroups(name, _order(name, side), "lobe of the AAL region that contains most of an ROI")
     return _cluster(mean)
 
 

@@ -64,7 +64,7 @@ def _warn_of_rois(model: Model, cohort: Cohort) -> list[str]:
     without = [name for name, atlas in (("scans", cohort.atlas), ("model", model.atlas)) if atlas.is_unnamed]
     if not without:
         return []
-    return [f"warning: the ROIs of the {' and the '.join(without)} have no names: columns are taken in their order"]
+    return [f"warning: the ROIs of the {' and the '.join(without)} have no names: columns are matched by position"]
 
 
 def _warn_of_classes(model: Model, cohort: Cohort) -> list[str]:
@@ -78,8 +78,8 @@ def _warn_of_classes(model: Model, cohort: Cohort) -> list[str]:
     people = ClassNames()
     meant = (f" ({people.positives})", f" ({people.negatives})") if model.classes == UNNAMED_CLASSES else ("", "")
     return [
-        f"warning: labels are {zero} and {one}, those of the model {own_zero} and {own_one}: {one} is taken as "
-        f"{own_one}{meant[0]} of the model, {zero} as {own_zero}{meant[1]}; --patient and --control say it otherwise"
+        f"warning: labels are {zero} and {one}, the model has {own_zero} and {own_one}: {one} is taken as "
+        f"{own_one}{meant[0]} of the model, {zero} as {own_zero}{meant[1]}; change this with --patient and --control"
     ]
 
 
@@ -90,7 +90,7 @@ def _warn_of_extraction(model: Model, cohort: Cohort) -> list[str]:
         return []
     both = [[f"--{key.replace('_', '-')} {value}" for key, value in ways.items()] for ways in (theirs, own)]
     said, asked = map(" ".join, both)
-    return [f"warning: the scans were extracted with {said}, those of the model with {asked}: extract them alike"]
+    return [f"warning: the scans were extracted with {said}, those of the model with {asked}: use the same options"]
 
 
 def remark_on_local_scans(model: Model, cohort: Cohort) -> list[str]:
@@ -100,8 +100,8 @@ def remark_on_local_scans(model: Model, cohort: Cohort) -> list[str]:
     sites = sorted(set(cohort.participants["site"][known].astype(str))) if known.any() else []
     if len(sites) > 1:
         lines.append(
-            f"warning: the labelled scans are of {len(sites)} sites ({join_names(sites, most=5)}), but a model is "
-            "adapted to one hospital: adapt it to each of them by itself"
+            f"warning: the labelled scans are from {len(sites)} sites ({join_names(sites, most=5)}), but a model is "
+            "adapted to one hospital: adapt it to each site separately"
         )
     return lines
 
@@ -114,7 +114,7 @@ def suggest_label_column(cohort: Cohort) -> list[str]:
     of_two_values = [name for name in further if further[name].nunique() == 2]
     names = join_names(map(str, of_two_values or further.columns), most=8)
     return [
-        f"no scan has a label; the table has further columns ({names}): if one of them holds it, name it with "
+        f"no scan has a label; the table has further columns ({names}): if one of them is the label, name it with "
         "--label-column, --patient and --control"
     ]
 

@@ -53,9 +53,9 @@ FOREIGN_DISTANCE = 0.9
 
 LEAST_SITES_OF_MODEL = 2
 ONE_SITE = (
-    f"a model for other hospitals needs at least {LEAST_SITES_OF_MODEL} sites with both classes: how far a new "
-    "hospital may lie is read from how far sites lie from each other; add sites, or see with 'brio run COHORT "
-    "--protocol kfold --out DIR' what can be learned within one"
+    f"a model for other hospitals needs at least {LEAST_SITES_OF_MODEL} sites with both classes, because how "
+    "far a new hospital may differ is estimated from how far sites differ; add sites, or use 'brio run COHORT "
+    "--protocol kfold --out DIR' to see what can be learned within one site"
 )
 
 
@@ -243,7 +243,7 @@ def _write_reason(code: str, scan: dict[Any, Any], ranges: ScanRanges) -> str:
     """Write a reason as words, with the number of the scan and what is usual."""
     usual = {"short": ranges.least_frames, "dead_rois": ranges.dead_rois, "far": ranges.distance}.get(code)
     words = {
-        "foreign": "distance {distance:.2f} to the mean connectome, where 1 is nothing in common: another atlas, "
+        "foreign": "distance {distance:.2f} to the mean connectome, where 1 means nothing in common: another atlas, "
         "regions in another order, or noise",
         "known": "known to the model",
         "short": "short: {frames} frames, usually {usual:.0f} or more",

@@ -11,7 +11,7 @@ from ..results.files import read_json
 from ..storage import check_all, read_sums
 
 MODEL, ROIS, MEAN, CARD = "model.json", "rois.tsv", "mean.safetensors", "MODEL_CARD.md"
-GET_AGAIN = "copy the model again from where it came, or fit it again"
+GET_AGAIN = "copy the model again from its source, or fit it again"
 
 
 def check_sums(folder: Path, scans_follow: bool = False) -> list[str]:

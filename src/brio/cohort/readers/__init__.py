@@ -160,11 +160,11 @@ def find_layout(src: Path, participants: str | Path | None = None, match: str | 
         raise BrioError(f"{src}: is {other}, not scans; give a cohort folder, one file, or a folder of files")
     files, has_images = find_series(src, match) + find_datasets(src), holds_images(src)
     if not (files or has_images):
-        problem = "is not a time-series file" if src.is_file() else "has no time-series file in it or below"
+        problem = "is not a time-series file" if src.is_file() else "has no time-series file in or below it"
         raise BrioError(f"{src}: {problem}; supported file types: {', '.join(SUFFIXES)}")
     for file in files:
         if file.name == FRAMES and (file.parent / HEADER).is_file():
-            raise BrioError(f"{file}: holds all scans of a cohort; give the folder {file.parent}")
+            raise BrioError(f"{file}: contains all scans of a cohort; give the folder {file.parent}")
     has_columns = participants is not None or has_table(src)
     columns = read_participants(find_table(src, participants)).columns if has_columns else []
     if any(column.lower() == "file" for column in columns):

@@ -104,7 +104,7 @@ def choose_formats(files: Iterable[SeriesFile]) -> list[SeriesFile]:
     for file in sorted(files, key=lambda f: (rank.get(series.get_series_suffix(f.path) or "", 0), f.path)):
         path = scans.setdefault((file.subject, file.scan), file).path
         if not _are_copies(path, file.path):
-            problem = f"the same scan as {path}, processed in another way"
+            problem = f"is the same scan as {path}, processed differently"
             raise BrioError(f"{file.path}: {problem}; choose one with --match and a part of its path")
 
     def split_name(file: SeriesFile) -> list[str | int]:  # run-2 comes before run-10
@@ -182,7 +182,7 @@ def find_bids(src: Path, options: ImportOptions) -> Layout:
     files = [file for path in (*series.find_series(src), *find_datasets(src)) if (file := parse_name(path))]
     if not files:
         raise BrioError(
-            f"{src}: has no file sub-*_atlas-<atlas>_*timeseries.tsv, .txt, .1D or .ptseries.nii in it or below"
+            f"{src}: has no file sub-*_atlas-<atlas>_*timeseries.tsv, .txt, .1D or .ptseries.nii in or below it"
         )
     matching = set(series.select_matching(src, [file.path for file in files], options.match))
     files = [file for file in files if file.path in matching]

@@ -114,11 +114,11 @@ def open_label_atlas(options: ImportOptions) -> LabelAtlas:
     if not path.name.endswith((IMAGE, ".nii")):
         found = load_label_image(text)
         if found is None:
-            raise BrioError(f"--atlas '{text}' is unknown, {nearest(text, LABEL_ATLASES)}; or give a file of labels")
+            raise BrioError(f"--atlas '{text}' is unknown, {nearest(text, LABEL_ATLASES)}; or give a label image")
         path, table = found
         return _match_labels(path, table, "MNI152NLin6Asym", canonicalise_atlas_name(text))
     if not path.is_file():
-        raise BrioError(f"{path}: no such image of labels")
+        raise BrioError(f"{path}: no such label image")
     entities, stem = bids.parse_entities(path), path.name.removesuffix(".gz").removesuffix(".nii")
     named, beside = options.atlas_table, path.with_name(f"{stem}.tsv")
     if named is None and beside.is_file():
@@ -130,14 +130,12 @@ def _match_labels(path: Path, table: Atlas | None, space: str, name: str) -> Lab
     """Find the regions that the labels of an image stand for, by the column ``index`` or ``code`` of their table."""
     image = _open_image(path)
     if len(image.shape) != 3:
-        raise BrioError(
-            f"{path}: has {len(image.shape)} axes; an image of labels needs three, with one label per voxel"
-        )
+        raise BrioError(f"{path}: has {len(image.shape)} axes; a label image needs three, with one label per voxel")
     values = np.unique(np.asarray(image.dataobj))
     values = values[np.isfinite(values) & (values != 0)]
     if not len(values) or (values != np.round(values)).any() or (values < 0).any():
         raise BrioError(
-            f"{path}: holds no labels; labels must be positive whole numbers, and maps of weights cannot be used"
+            f"{path}: contains no labels; labels must be positive whole numbers, and weighted maps cannot be used"
         )
     labels = values.astype(int).tolist()
     if table is None:
@@ -147,7 +145,7 @@ def _match_labels(path: Path, table: Atlas | None, space: str, name: str) -> Lab
     row_of = max(rows, key=lambda known: len(known.keys() & set(labels)), default={})
     if missing := [str(label) for label in labels if label not in row_of]:
         raise BrioError(
-            f"{path}: the table of the ROIs lacks the labels {shorten_list(missing)}; it needs a column 'index' "
+            f"{path}: the table of ROIs lacks the labels {shorten_list(missing)}; it needs a column 'index' "
             "with the label of each region"
         )
     rois = table.rois.iloc[[row_of[label] for label in labels]].reset_index(drop=True)
@@ -376,7 +374,7 @@ def find_images(src: Path, options: ImportOptions, description: str) -> list[Ser
             "... --output-spaces MNI152NLin6Asym'), or run XCP-D and import its output as 'bids'"
         )
     if not images:
-        raise BrioError(f"{src}: has no file sub-*_desc-{description}_bold{IMAGE} in it or below")
+        raise BrioError(f"{src}: has no file sub-*_desc-{description}_bold{IMAGE} in or below it")
     for name, asked in (("space", options.space), ("res", options.res)):
         known = sorted({entities.get(name, "") for _, entities in images})
         if asked is not None and asked not in known:
@@ -400,7 +398,7 @@ def check_space(atlas: LabelAtlas, space: str, src: Path) -> tuple[str, ...]:
         return ()
     if not (atlas.space.startswith("MNI152") and space.startswith("MNI152")):
         raise BrioError(f"{atlas.path}: is in the space {atlas.space}, but the images are in {space}")
-    alike = "in these two versions of one template, the cortex lies up to a few millimetres apart"
+    alike = "between these two versions of one template, the cortex is shifted by up to a few millimetres"
     return (f"the atlas is in {atlas.space}, the images are in {space}: {alike}",)
 
 
@@ -411,7 +409,7 @@ def find_fmriprep(src: Path, options: ImportOptions) -> Layout:
             f"kind 'fmriprep' needs --denoise: {', '.join(STRATEGIES)}, columns of the confounds table, or none"
         )
     if options.atlas is None:
-        raise BrioError("kind 'fmriprep' needs --atlas: a name such as schaefer400, or an image of labels")
+        raise BrioError("kind 'fmriprep' needs --atlas: a name such as schaefer400, or a label image")
     denoising = Denoising.parse(options.denoise, options.high_pass, options.low_pass)
     images = find_images(src, options, DESCRIPTIONS[denoising.strategy == "ica_aroma"])
     atlas = open_label_atlas(options)  # may be downloaded, so after all that needs no network

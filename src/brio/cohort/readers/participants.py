@@ -184,7 +184,7 @@ def convert_sexes(rows: Sequence[Row], options: ImportOptions, where: str) -> tu
         return (f"{where}: these values are neither --male nor --female and are treated as missing: {listing}",)
     if unclear and options.labels_required:
         example = "--male 1 --female 2" if "2" in unclear else "--male 1 --female 0"
-        raise BrioError(f"{where} holds codes ({listing}); state what they mean, for example {example}")
+        raise BrioError(f"{where} contains codes ({listing}); state what they mean, for example {example}")
     return ()
 
 
@@ -240,7 +240,7 @@ class TextTable:
         same = [c for c in columns if c.lower() in _SAME_MEANING.get(column, ()) and c not in taken]
         close = same[0] if same else find_nearest(column, set(columns) - {*_KNOWN_COLUMNS, *taken})
         suggestion = f"did you mean '{close}'? The columns are" if close else "known:"
-        remedy = f"name the right column with {option}" if option else "rename the column that holds this information"
+        remedy = f"name the right column with {option}" if option else "rename the column with this information"
         raise BrioError(f"{self.path}: has no column '{column}'; {suggestion} {', '.join(columns)}; {remedy}")
 
     def read_ids(self, column: str, session_column: str | None = None, option: str | None = None) -> list[str]:
@@ -344,9 +344,9 @@ def map_labels(
     for named, option in ((patients, "--patient"), (controls, "--control")):
         absent = [value for value in named if not _is_among(value, counts)]
         if absent and (labels_required or rest):
-            raise BrioError(f"{where} has no value '{absent[0]}' for {option}; the column holds {listing}")
-    unclear = BrioError(f"{where} holds {listing}; {'' if len(counts) < 3 else 'brio separates two classes: '}{choose}")
-    one_class = BrioError(f"{where} holds only one class, {listing}, but two classes are needed")
+            raise BrioError(f"{where} has no value '{absent[0]}' for {option}; the column has {listing}")
+    unclear = BrioError(f"{where} has {listing}; {'' if len(counts) < 3 else 'brio separates two classes: '}{choose}")
+    one_class = BrioError(f"{where} has only one class, {listing}, but two classes are needed")
     if len(counts) == 1 and labels_required:
         raise one_class
     if not patients and not controls:

@@ -67,7 +67,7 @@ def find_pcp(src: Path, options: ImportOptions) -> Layout:
     """Find the scans of ABIDE of the Preprocessed Connectomes Project."""
     files = [(m, path) for path in series.find_series(src, options.match) if (m := PCP_NAME.fullmatch(path.name))]
     if not files:
-        raise BrioError(f"{src}: has no file named <FILE_ID>_rois_<atlas>.1D in it or below")
+        raise BrioError(f"{src}: has no file named <FILE_ID>_rois_<atlas>.1D in or below it")
     label = choose_atlas({m["atlas"]: {m["atlas"]} for m, _ in files}, options.atlas, src)
     by_id: dict[str, Path] = {}
     for match, path in files:
@@ -75,7 +75,7 @@ def find_pcp(src: Path, options: ImportOptions) -> Layout:
             other = by_id.setdefault(match["file_id"], path)
             if other != path:
                 raise BrioError(
-                    f"{path}: there is a second file of this scan, {other}; import the folder of one "
+                    f"{path}: there is a second file for this scan, {other}; import the folder of one "
                     "pipeline and give --participants"
                 )
     phenotypic = _find_phenotypic(src, options)
@@ -97,7 +97,7 @@ def _find_phenotypic(src: Path, options: ImportOptions) -> Path | None:
     if not (paths or options.labels_required or options.where or options.exclude):
         return None
     if len(paths) != 1:
-        problem = f"has both {paths[0].name} and {paths[1].name}" if paths else "has no *henotypic*.csv in it or below"
+        problem = f"has both {paths[0].name} and {paths[1].name}" if paths else "has no *henotypic*.csv in or below it"
         raise BrioError(f"{src}: {problem}; give the participants table with --participants")
     return paths[0]
 
@@ -240,7 +240,7 @@ def find_dpabi(src: Path, options: ImportOptions) -> Layout:
         raise BrioError(f"{flag} needs a participants table; give one with --participants")
     candidates = [path for path in series.find_series(src, options.match) if is_dpabi_file(path)]
     if not candidates:
-        raise BrioError(f"{src}: has no file named ROISignals_*.mat or ROISignals_*.txt in it or below")
+        raise BrioError(f"{src}: has no file named ROISignals_*.mat or ROISignals_*.txt in or below it")
     originals = {p.with_suffix("") for p in candidates if p.suffix.lower() == ".mat"}
     layout, files = Layout([], ("HC", "MDD")), dict[str, Path]()
     for path in candidates:
@@ -249,15 +249,15 @@ def find_dpabi(src: Path, options: ImportOptions) -> Layout:
         participant = path.stem.removeprefix(PREFIX)
         match = DPABI_NAME.fullmatch(participant)
         row: Row = {"site": f"S{match['site']}", "label": GROUPS.get(match["group"])} if match else {}
-        reason = "the name of the file is not ROISignals_S<site>-<group>-<number>"
-        reason = "the group in the name of the file is neither 1 (MDD) nor 2 (HC)" if match else reason
+        reason = "the file name is not ROISignals_S<site>-<group>-<number>"
+        reason = "the group in the file name is neither 1 (MDD) nor 2 (HC)" if match else reason
         is_unlabelled = row.get("label") is None
         if is_unlabelled and options.labels_required:
             layout.skip(reason, participant if match else path.stem)
             continue
         if participant in files:
             raise BrioError(
-                f"{path}: participant {participant} has a second file, {files[participant]}; import one folder"
+                f"{path}: participant {participant} has a second file, {files[participant]}; import only one folder"
             )
         files[participant] = path
         layout.rows.append({"participant_id": participant} | row)
@@ -394,7 +394,7 @@ def _open_archive(path: Path, rows: list[dict[str, Any]]) -> Callable[[int], np.
     if not set(frames.kind + scale.kind) <= set("fiu") or lengths.dtype.kind not in "iu":
         raise BrioError(f"{path}: frames and scale must be real numbers, and n_frames whole numbers")
     if lengths.shape != (len(ids),) or (lengths < 1).any():
-        raise BrioError(f"{path}: 'n_frames' must hold a positive number for each of the {len(ids)} participants")
+        raise BrioError(f"{path}: 'n_frames' must contain a positive number for each of the {len(ids)} participants")
     for number, (own, length, row) in enumerate(zip(ids, lengths.tolist(), rows, strict=True), start=1):
         if own != row["participant_id"]:
             raise BrioError(

@@ -64,7 +64,7 @@ def read_atlas_table(path: str | Path) -> tuple[Atlas, list[str]]:
         numbers = np.array([np.nan if value is None else parse_float(value) for value in values])
         for i in np.flatnonzero(~np.isfinite(numbers)):
             if values[i] is not None:
-                problem = f"column '{axis}' holds '{values[i]}' in row {i + 1}"
+                problem = f"column '{axis}' contains '{values[i]}' in row {i + 1}"
                 raise BrioError(f"{path}: {problem}; write MNI coordinates in mm, with a decimal point")
         columns[axis] = numbers
     if "hemi" in columns:
@@ -74,7 +74,7 @@ def read_atlas_table(path: str | Path) -> tuple[Atlas, list[str]]:
     warnings = describe_renamed(repeated, f"{path}: rows")
     gaps = atlas.rois["name"][atlas.rois[axes].isna().any(axis=1)].tolist()
     if gaps:
-        warnings.append(f"{path}: {shorten_list(gaps)} have no coordinates, so no figure will show the brain")
+        warnings.append(f"{path}: {shorten_list(gaps)} have no coordinates, so figures cannot show the brain")
     return atlas, warnings
 
 
@@ -214,7 +214,7 @@ class RoiOrder:
         own, theirs = (frozenset(names) - self.drop for names in (name_columns(self.first), columns))
         is_named = [scan.columns is not None for scan in (self.first, series)]
         if len(own) != len(theirs):
-            hint = " (both have as many rows; if rows are the ROIs, transpose the files)"
+            hint = " (both have the same number of rows; if rows are the ROIs, transpose the files)"
             few, many, file = (own, theirs, self.path) if len(own) < len(theirs) else (theirs, own, path)
             if all(is_named) and few < many:
                 lacks = f"{file} lacks {shorten_list(sorted(many - few))}"
@@ -278,7 +278,7 @@ def resolve_atlas(
     # those to drop that are named as in the atlas and not as in the header
     keep = np.flatnonzero(~atlas.rois["name"].astype(str).isin(set(asked) - drop).to_numpy())
     if len(keep) < 2:
-        reason = "are left after --drop-roi" if asked else f"are in this file, of {len(series.frames)} rows"
+        reason = "are left after --drop-roi" if asked else f"are in this file, which has {len(series.frames)} rows"
         raise BrioError(f"{path}: fewer than two ROIs {reason}; connectomes need two or more")
     return _select_rois(atlas, keep), RoiOrder(series, path, tuple(order[i] for i in keep), drop), origin, warnings
 

@@ -65,9 +65,9 @@ def find_series(src: Path, match: str | None = None) -> list[Path]:
     files = select_matching(src, files, match)
     for path in files:
         if (name := describe_name(path.name)) != path.name:
-            raise BrioError(f"{src}: the name of the file {name} is not valid UTF-8; rename it")
+            raise BrioError(f"{src}: the file name {name} is not valid UTF-8; rename it")
         if control := find_control(path.name):
-            raise BrioError(f"{path}: the name of this file has the control character {control}; rename it")
+            raise BrioError(f"{path}: the file name contains the control character {control}; rename it")
     return files
 
 
@@ -132,7 +132,7 @@ def require_bounded(size: int, path: Path, share: float = 1.0) -> None:
     """Refuse a size that no scan or table has."""
     limit = find_limit() * share
     if size > limit:
-        problem = f"holds {size / 2**20:,.0f} MB when unpacked, but brio reads at most {limit / 2**20:,.0f} MB"
+        problem = f"takes {size / 2**20:,.0f} MB when unpacked, but brio reads at most {limit / 2**20:,.0f} MB"
         remedy = f"set the environment variable {LIMIT_VARIABLE} to {math.ceil(size / share / 2**20)}"
         raise BrioError(f"{path}: {problem}; if this size is correct, {remedy}")
 
@@ -200,7 +200,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
         raise BrioError(f"{path}: is not valid JSON ({reason})") from error
     if not isinstance(content, dict):
-        raise BrioError(f"{path}: must hold a JSON object")
+        raise BrioError(f"{path}: must contain a JSON object")
     return content
 
 
@@ -239,7 +239,7 @@ def read_series(path: str | Path, variable: str | None = None, connectome: bool 
     if array.ndim != 2:
         raise BrioError(f"{path}: the array needs two axes (frames, ROIs), but has shape {array.shape}")
     if array.dtype.kind not in "fiu":
-        raise BrioError(f"{path}: the array must hold numbers, but holds {array.dtype}")
+        raise BrioError(f"{path}: the array must contain numbers, but contains {array.dtype}")
     if array.size == 0:
         raise BrioError(f"{path}: the array is empty (shape {array.shape})")
     return replace(series, frames=np.ascontiguousarray(convert_frames(array, str(path))))
@@ -251,7 +251,7 @@ MISSING = frozenset({"", "na", "n/a"})  # spellings of a missing value, besides 
 
 NO_ROW_NAMES = "pandas: to_csv(index=False), R: row.names=FALSE"
 # What to do about a header that is one cell shorter than the rows.
-ROW_NAMES = "if the first column holds row names from R, write the file again with write.table(..., row.names=FALSE)"
+ROW_NAMES = "if the first column contains row names from R, write the file again with write.table(..., row.names=FALSE)"
 
 _SEPARATOR = re.compile(r'"?sep=.?"?\s*', re.IGNORECASE)  # first line by which a file tells Excel its separator
 _WITH_COMMA = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")
@@ -390,7 +390,7 @@ def _has_row_names(path: Path, rows: list[tuple[int, list[str]]]) -> bool:
         return False
     differing = [(i, *pair) for i, pair in enumerate(zip(labels, names, strict=False), 1) if pair[0] != pair[1]]
     if differing and any(_parse_number(label) is None for label in labels):
-        problem = "row {0} is called '{1}' and column {0} '{2}'".format(*differing[0])
+        problem = "row {0} is named '{1}', but column {0} is named '{2}'".format(*differing[0])
         raise BrioError(f"{path}: {problem}; a connectome must have the same regions in rows and columns")
     return labels == names
 
@@ -414,7 +414,7 @@ def _clean_names(path: Path, header: list[str]) -> tuple[str, ...]:
 
 
 def _name_missing_header(path: Path, column: int) -> BrioError:
-    problem = f"column {column + 1} has no name in the header; remove the column if it holds row numbers or row names"
+    problem = f"column {column + 1} has no name in the header; remove it if it contains row numbers or row names"
     return BrioError(f"{path}: {problem} ({NO_ROW_NAMES})")
 
 
@@ -529,8 +529,8 @@ def load_array(path: Path, arrays: Mapping[str, StoredArray], variable: str | No
     if not preferred and len(matrices) != 1:
         shapes = ", ".join(f"{k} {'x'.join(map(str, v.shape))}" for k, v in arrays.items()) or "nothing"
         raise BrioError(
-            f"{path}: holds several arrays ({shapes}), and it is unclear which is the time series; "
-            "name this one 'timeseries'"
+            f"{path}: contains several arrays ({shapes}), and it is unclear which one is the time series; "
+            "name that array 'timeseries'"
         )
     return load_arrays(path, arrays, (preferred or matrices)[:1])[0]
 
@@ -548,9 +548,9 @@ def load_arrays(path: Path, arrays: Mapping[str, StoredArray], names: Sequence[s
     for name in names:
         if path.suffix.lower() == ".mat" and arrays[name].kind not in "fiu":
             content = "complex numbers, text, cells, structures or objects"
-            raise BrioError(f"{path}: '{name}' must be a matrix of real numbers, but holds {content}")
+            raise BrioError(f"{path}: '{name}' must be a matrix of real numbers, but contains {content}")
         if arrays[name].kind == "O":
-            problem = "holds pickled Python objects, which are never loaded; save plain arrays of numbers"
+            problem = "contains pickled Python objects, which are never loaded; save plain arrays of numbers"
             raise BrioError(f"{path}: {problem}")
     require_bounded(sum(arrays[name].n_bytes for name in names), path)
     with name_damaged_file(path, "a MATLAB file" if path.suffix.lower() == ".mat" else path.suffix[1:].lower()):
@@ -595,7 +595,7 @@ def _declare_array(stream: IO[bytes], path: Path, size: int, read: Callable[[], 
         return StoredArray(shape, "O", 0, read)
     n_bytes, rest = math.prod(shape) * dtype.itemsize, size - stream.tell()
     if n_bytes > rest:
-        raise BrioError(f"{path}: declares {n_bytes} bytes of data, but holds {rest}; it may be damaged or cut short")
+        raise BrioError(f"{path}: declares {n_bytes} bytes of data, but has {rest}; it may be damaged or cut short")
     return StoredArray(shape, dtype.kind, n_bytes, read)
 
 
@@ -604,7 +604,7 @@ def read_packed_ids(path: Path, arrays: Mapping[str, StoredArray]) -> list[str]:
     (ids,) = load_arrays(path, arrays, ["participant_id"])
     if ids.ndim != 1 or ids.dtype.kind not in "USiu":
         raise BrioError(
-            f"{path}: 'participant_id' must be a list of names, but has shape {ids.shape} and holds {ids.dtype}"
+            f"{path}: 'participant_id' must be a list of names, but has shape {ids.shape} and type {ids.dtype}"
         )
     names = ids.tolist()
     return [name.decode(errors="backslashreplace") if isinstance(name, bytes) else str(name) for name in names]
@@ -680,7 +680,7 @@ def _list_v5(content: bytes, path: Path) -> Iterator[tuple[str, StoredArray]]:
             inflate, limit = zlib.decompressobj(), max(find_limit() - total, 0)
             body = inflate.decompress(body, limit + 1)
             if len(body) > limit:
-                problem = f"holds more than {find_limit() / 2**20:,.0f} MB when unpacked, the most that brio reads"
+                problem = f"takes more than {find_limit() / 2**20:,.0f} MB when unpacked, the most that brio reads"
                 raise BrioError(
                     f"{path}: {problem}; if this size is correct, set the environment variable "
                     f"{LIMIT_VARIABLE} to a larger number of MB"

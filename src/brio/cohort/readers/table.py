@@ -171,7 +171,7 @@ def find_files(src: Path, options: ImportOptions) -> Layout:
         scans = match_by_column(layout, src if src.is_dir() else src.parent)
         listed = set(series.select_matching(src, [file for _, file in scans], options.match))
         layout.skip(
-            "the name of its file does not match --match",
+            "the file name does not match --match",
             *(r["participant_id"] for r, file in scans if file not in listed),
         )
         scans = [(row, file) for row, file in scans if file in listed]
@@ -208,9 +208,9 @@ def find_fc(src: Path, options: ImportOptions) -> Layout:
         own = measure or find_measure(matrix, where)
         first.append((own, where))
         if own != first[0][0]:
-            problem = f"seems to hold {own}, but {first[0][1]} {first[0][0]}"
+            problem = f"seems to contain {own}, but {first[0][1]} contains {first[0][0]}"
             raise UnknownMeasureError(
-                f"{where}: {problem}; state what all matrices hold with --measure correlation or fisher-z"
+                f"{where}: {problem}; state what all matrices contain with --measure correlation or fisher-z"
             )
         return convert_fc(matrix, own, where)
 
@@ -222,10 +222,10 @@ def find_fc(src: Path, options: ImportOptions) -> Layout:
     if src.is_dir() and len(archives) != 1:
         return replace(find_files(src, options), read=read, connectomes=True)
     if not archives:
-        raise BrioError(f"{src}: is one file; give an npz file with all connectomes, or the folder of the single files")
+        raise BrioError(f"{src}: is one file; give an npz file with all connectomes, or a folder with one file each")
     if (sessions, options.session_column) != (None, None):
         raise BrioError(
-            f"{archives[0]}: holds one connectome per participant; leave out --sessions and --session-column"
+            f"{archives[0]}: contains one connectome per participant; leave out --sessions and --session-column"
         )
     folder, name = (src, "") if src.is_dir() else (src.parent, series.describe_name(src.stem))
     src = archives[0]
@@ -262,10 +262,10 @@ def _open_archive(path: Path) -> dict[str, Callable[[], np.ndarray]]:
         ids = series.read_packed_ids(path, {"participant_id": declared[key]})
         (stack,) = series.load_arrays(path, declared, stacks)
         if len(ids) != len(stack) or len(set(ids)) < len(ids):
-            raise BrioError(f"{path}: '{key}' must hold one name for each of the {len(stack)} connectomes")
+            raise BrioError(f"{path}: '{key}' must contain one name for each of the {len(stack)} connectomes")
         return {participant: partial(stack.__getitem__, i) for i, participant in enumerate(ids)}
     if stacks or len(matrices) < 2:
         held = ", ".join(f"{key} {'x'.join(map(str, array.shape))}" for key, array in declared.items()) or "nothing"
         needed = "one array of numbers (participants, ROIs, ROIs) and 'participant_id', or one matrix per participant"
-        raise BrioError(f"{path}: holds {held}, but needs {needed}")
+        raise BrioError(f"{path}: contains {held}, but needs {needed}")
     return {name: partial(series.load_array, path, {name: declared[name]}) for name in matrices}

@@ -24,9 +24,9 @@ class AGMGCSettings(layers.GraphSettings):
     spline_kernel : int
         Knots of the spline over the edge weight.
     contrast_weight : float
-        Weight of the contrastive loss between the representations of a scan by the two graphs.
+        Weight of the contrastive loss between the representations of a scan from the two graphs.
     temperature : float
-        Of the contrastive loss.
+        Temperature of the contrastive loss.
     """
 
     weight_decay: Weight = 5e-4
@@ -190,7 +190,7 @@ def nt_xent(first: Tensor, second: Tensor, batch: Batch, temperature: float) -> 
     family="brain networks",
     reference="Noman et al., AGMGC, MICCAI 2025",
     provenance=reconstruct(
-        "from the abstract, without the full text; the code it names could not be found; all sizes are ours"
+        "based on the abstract, without the full text; the code it names could not be found; all sizes are ours"
     ),
 )
 class AGMGC(layers.Classifier):

@@ -26,7 +26,7 @@ class BrainNetTFSettings(NeuralSettings):
     feed_forward : int
         Hidden width of a transformer layer; at most 16 times the number of ROIs.
     dropout : float
-        Inside the transformer layers.
+        Dropout inside the transformer layers.
     centres : int
         Clusters of the readout; at most as many as there are ROIs.
     mixup : bool
@@ -151,7 +151,7 @@ def mix_up(batch: Batch) -> tuple[Scans, Tensor]:
     "brainnettf",
     family="brain networks",
     reference="Kan et al., Brain Network Transformer, NeurIPS 2022",
-    provenance=follow_paper("the first of its orthogonal centres is not brought to unit length"),
+    provenance=follow_paper("it does not scale the first of its orthogonal centres to unit length"),
 )
 class BrainNetTF(Classifier):
     """Transformer over connection profiles with an orthonormal clustering readout, trained on mixtures of scans."""

@@ -177,14 +177,14 @@ def logit_spread(edge_logit: Tensor, batch: Batch) -> Tensor:
     "brainood",
     family="brain networks",
     provenance=follow_code(
-        "states have 64 units instead of 100, the MLP that scores edges has hidden layers of 32 and 8 units instead of "
-        "400 and 100, which would take 150 times the arithmetic (width=100, edge_width=100 have the published ones), "
-        "and masks at test are expected ones instead of sampled ones"
+        "states have 64 units instead of 100, the MLP that scores edges has hidden layers of 32 and 8 units, because "
+        "the published 400 and 100 need 150 times as much computation (width=100, edge_width=100 restore the published "
+        "sizes), and test scans have expected instead of sampled masks"
     ),
     reference="Xu et al. 2025",
 )
 class BrainOOD(EdgeMethod):
-    """Masked features, sampled edges with consistent scores over scans, reconstruction by a high-pass graph network."""
+    """Masked features, sampled edges with consistent scores, reconstruction by a high-pass graph network."""
 
     settings: BrainOODSettings
     network_class = BrainOODNetwork
@@ -206,4 +206,4 @@ class BrainOOD(EdgeMethod):
         return loss
 
 
-variant("brainood-kl", BrainOOD, "BrainOOD with the information bottleneck of its paper switched on", information=1.0)
+variant("brainood-kl", BrainOOD, "BrainOOD with the information bottleneck of its paper switched on.", information=1.0)

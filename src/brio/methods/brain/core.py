@@ -31,7 +31,7 @@ class CORESettings(ScaffoldSettings, BoldSettings):
     width, layers : int
         Hidden width and layers of message passing.
     dropout : float
-        Share of hidden values that training drops.
+        Share of hidden values dropped in training.
     sparsity : float
         Weight of the mean gate in the loss.
     """
@@ -159,13 +159,13 @@ def describe_edges(scans: Scans, learned: Tensors, window: int, step: int, bold_
     family="brain networks",
     needs={"bold", "sites", "sex", "age"},
     provenance=reconstruct(
-        "from the abstract and a public summary, which name its parts, without the full text; formulas, sizes and "
+        "based on the abstract and a public summary, which name its parts, without the full text; formulas, sizes and "
         "training are ours"
     ),
     reference="Wang, Zhang et al., When Brain Networks Travel (CORE), arXiv 2605.06050",
 )
 class CORE(BoldMethod):
-    """Trajectories of edges whose diagnosis effect is reproducible over sites, in a gated line graph network."""
+    """Trajectories of edges whose diagnosis effect is reproducible across sites, in a gated line graph network."""
 
     settings: CORESettings
     peak_matrices_per_scan = 70.0

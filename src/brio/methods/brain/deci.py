@@ -46,11 +46,11 @@ class BoldSettings(NeuralSettings):
     bold_frames : int
         Frames of a window; shorter scans are mirrored at their ends.
     bold_windows : int
-        Windows of a scan, spread evenly over it; one lies in the middle. As many as ``bold_frames`` goes into the
+        Windows of a scan, spread evenly over it; one is in the middle. As many as ``bold_frames`` goes into the
         longest scan, rounded up, use all frames: 3 for scans of up to 300 frames. It is a number and not "all", since
         the longest scan may be one of the test site.
     bold_tr : float or None
-        Seconds between frames, to which scans are interpolated; ``none`` takes their own frames as they are.
+        Seconds between frames, to which scans are interpolated; ``none`` uses the frames as they are.
     """
 
     bold_frames: Annotated[int, Meta(ge=8, le=10_000)] = 100
@@ -181,7 +181,7 @@ class DeCISettings(BoldSettings):
     layers : int
         Blocks; each subtracts its drift and its cycle from the remainder of the block before.
     dropout : float
-        Share of hidden values that training drops.
+        Share of hidden values dropped in training.
     """
 
     learning_rate: LearningRate = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
@@ -276,13 +276,13 @@ class DeCINetwork(nn.Module):
     family="brain networks",
     needs={"bold"},
     provenance=follow_paper(
-        "its binary loss compares every prediction with the labels of the whole batch, gradients pile up from step to "
+        "its binary loss compares every prediction with the labels of the whole batch, gradients add up from step to "
         "step, and the checkpoint is chosen on the reported fold"
     ),
     reference="DeCI, IEEE TMI 2026, arXiv 2602.08262",
 )
 class DeCI(BoldMethod):
-    """Drift and cycle of the BOLD course of each ROI; ROIs are independent until their scores are averaged."""
+    """Drift and cycle of the BOLD time course of each ROI; ROIs stay independent until their scores are averaged."""
 
     settings: DeCISettings
     network_class = DeCINetwork

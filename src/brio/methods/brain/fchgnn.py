@@ -225,27 +225,27 @@ class FCHGNNSettings(training.NeuralSettings):
     Attributes
     ----------
     alpha : float
-        Edges of a scan are those with a larger absolute FC.
+        Absolute FC above which two ROIs of a scan are connected.
     width, state : int
         Width of the first hemisphere layer, and of every state after it.
     layers : int
         Layers of the population graph.
     dropout : float
-        Share of hidden values that training drops.
+        Share of hidden values dropped in training.
     kept_share : float
         Share of the ROIs that the local pooling channel keeps.
     cluster_share : float
         Clusters of the global channel, as a share of the number of ROIs.
     beta : float
-        A scan receives from scans whose similarity is more than so many standard deviations above the mean. The
+        A scan receives from scans whose similarity is more than this many standard deviations above the mean. The
         published value, 1.5, is for similarity by site; by age it would leave a third of ABIDE without a neighbour of
         their sex.
     age_window : float
-        Ages are alike within so many standard deviations of the source scans' age (published: two years).
+        Ages are similar within this many standard deviations of the source scans' age (published: two years).
     site_likeness : bool
-        Among source scans, a common site adds to the similarity.
+        Whether a common site adds to the similarity of two source scans.
     bank : int
-        Source scans of each site and class in the bank, from which a scan receives at inference.
+        Source scans of each site and class in the bank, from which scans receive messages at inference.
     """
 
     learning_rate: LearningRate = setting(3e-3, choice(1e-3, 3e-3, 1e-2))
@@ -305,10 +305,10 @@ class FCHGNNNetwork(nn.Module):
     needs={"sex", "age", "hemisphere", "sites"},
     reference="Gu et al., FC-HGNN, Information Fusion 2025",
     provenance=redesign(
-        "the population graph of the published code holds the scans of the unseen site, most of which receive messages "
-        "from each other only; ours connects a scan to a bank of source scans. The published code also chooses the "
-        "epoch by test accuracy, lets messages run from earlier to later scans only and mixes up ROIs between its "
-        "pooling channels"
+        "the population graph of the published code contains the scans of the unseen site, most of which receive "
+        "messages only from each other; ours connects each scan to a bank of source scans. The published code also "
+        "chooses the epoch by test accuracy, sends messages only from earlier to later scans and mixes up ROIs between "
+        "its pooling channels"
     ),
 )
 class FCHGNN(Classifier):
@@ -322,8 +322,8 @@ class FCHGNN(Classifier):
 
     @property
     def facts(self) -> training.MethodFacts:
-        kept = "sex, standardised age and messages of the source scans in its bank"
-        return replace(super().facts, holds=f"weights of a network, and {kept}", keeps_scans=f"it holds {kept}")
+        kept = "the sex, standardised age and messages of the source scans in its bank"
+        return replace(super().facts, holds=f"neural network weights and {kept}", keeps_scans=f"it stores {kept}")
 
     def learn(self, source: SourceScans) -> Tensors:
         """Learn the mean connectome, the hemisphere of each ROI, and mean and standard deviation of age."""

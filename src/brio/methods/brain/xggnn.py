@@ -107,15 +107,15 @@ class XGSettings(BoldSettings):
     heads : int
         Heads of the self-attention between ROIs; they share the embedding.
     dropout : float
-        Share of hidden values that training drops.
+        Share of hidden values dropped in training.
     inner_rate : float
-        Learning rate of the step ahead on the meta-training sites.
+        Learning rate of the look-ahead step on the meta-training sites.
     sparsity, consistency : float
         Weights of the entropy of a site's class-difference map and of the gap between maps of two sites.
     mixup : bool
         Mix scans of a site with each other, by shares drawn for each site and step.
     published : bool
-        Compute what the published code computes where it differs from its paper; see :class:`XGNetwork`.
+        Whether to follow the published code where it differs from its paper; see :class:`XGNetwork`.
     """
 
     learning_rate: LearningRate = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
@@ -219,10 +219,10 @@ class XGNetwork(nn.Module):
     family="brain networks",
     needs={"bold", "sites"},
     provenance=follow_paper(
-        "its graph step rescales each ROI and aggregates no neighbours, its Dice compares a map with itself, values "
-        "reuse the key projection, blended scans count by their unblended label, the loss sees sigmoids as logits. "
-        "Ours: an ROI keeps its state beside the messages, and the attention has a residual connection, without which "
-        "all ROIs of a scan start alike"
+        "its graph step rescales each ROI and aggregates no neighbours, its Dice loss compares a map with itself, "
+        "values reuse the key projection, mixed scans keep their original labels, and the loss takes sigmoids for "
+        "logits. In ours, an ROI keeps its own state in addition to the messages, and the attention has a residual "
+        "connection, without which all ROIs of a scan would start alike"
     ),
     reference="Qiu et al., XG-GNN, MICCAI 2024",
 )
@@ -272,10 +272,10 @@ class XGGNN(BoldMethod):
 variant(
     "xg-gnn-published",
     XGGNN,
-    "XG-GNN as its published code computes it: ROIs are rescaled and exchange no messages",
+    "XG-GNN as in its published code: ROIs are rescaled and exchange no messages.",
     provenance=follow_code(
-        "each look ahead begins with fresh averages of Adam. As in that code, the learned connectome starts constant "
-        "to float precision, and the maps of class differences start as rounding errors"
+        "each look-ahead step resets the averages of Adam. As in that code, the learned connectome is constant to "
+        "float precision at first, and the class-difference maps are rounding errors at first"
     ),
     published=True,
 )

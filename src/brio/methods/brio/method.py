@@ -87,7 +87,7 @@ class BrioNetwork(nn.Module):
     reference="Wang, Zhang et al., Beyond Site Agreement (BRIO)",
 )
 class Brio(NeuralMethod):
-    """Brain network re-estimation-informed out-of-distribution learning; the page on decisions lists what is ours."""
+    """Brain network re-estimation-informed out-of-distribution learning; the page on decisions lists our choices."""
 
     version = 3  # clouds of eight scans, refreshes between epochs
     settings: BrioSettings
@@ -287,12 +287,12 @@ class Brio(NeuralMethod):
 
 # Ablations of the paper: without re-estimation support (RS), task relevance (TR), strength modulation (SM), weights
 # that favour supported factors (SF), qualification guidance (QG). See variant_profile.
-variant("brio-wo-rs", Brio, "factors weighted by relevance alone, strength fixed to one", variant="w/o RS")
-variant("brio-wo-tr", Brio, "uniform weights instead of relevance, support kept", variant="w/o TR")
-variant("brio-wo-sm", Brio, "qualified weights, strength fixed to one", variant="w/o SM")
-variant("brio-wo-sf", Brio, "factors weighted by relevance alone, strength modulated", variant="w/o SF")
-variant("brio-wo-qg", Brio, "equal weights, strength fixed to one: alignment without qualification", variant="w/o QG")
-variant("backbone", Brio, "no alignment at all", variant="w/o QG", lambda_env=0.0)
+variant("brio-wo-rs", Brio, "Factors weighted by relevance alone, strength fixed at one.", variant="w/o RS")
+variant("brio-wo-tr", Brio, "Uniform weights instead of relevance, support kept.", variant="w/o TR")
+variant("brio-wo-sm", Brio, "Qualified weights, strength fixed at one.", variant="w/o SM")
+variant("brio-wo-sf", Brio, "Factors weighted by relevance alone, strength modulated.", variant="w/o SF")
+variant("brio-wo-qg", Brio, "Equal weights, strength fixed at one: alignment without qualification.", variant="w/o QG")
+variant("backbone", Brio, "No alignment.", variant="w/o QG", lambda_env=0.0)
 # Controls: if alignment uses what names of sites mean, it should gain less with shuffled ones.
-variant("brio-shuffled", Brio, "names of source sites shuffled within classes", sites="shuffled")
-variant("backbone-shuffled", Brio, "no alignment, shuffled names", variant="w/o QG", lambda_env=0.0, sites="shuffled")
+variant("brio-shuffled", Brio, "Names of source sites shuffled within classes.", sites="shuffled")
+variant("backbone-shuffled", Brio, "No alignment, shuffled names.", variant="w/o QG", lambda_env=0.0, sites="shuffled")

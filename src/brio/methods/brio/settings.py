@@ -31,7 +31,7 @@ class BrioSettings(NeuralSettings):
     layers : int
         Signed layers of the encoder.
     temperature : float
-        Of the similarities between factor queries and ROI keys.
+        Temperature of the similarities between factor queries and ROI keys.
     assignment_iterations : int
         Log-domain iterations of the balanced assignment.
     rho_g : float
@@ -61,7 +61,7 @@ class BrioSettings(NeuralSettings):
     mlp_bias : bool
         Biases in the factor mapping's MLP (ours).
     sites : {"own", "shuffled"}
-        Sites of the source scans in training: their own or, as a control of what alignment needs them for, their names
+        Sites of the source scans in training: their own or, as a check on what alignment needs them for, their names
         shuffled within each class (ours).
     variant : str
         Full qualification or one of the ablations: without re-estimation support (``w/o RS``), task relevance

@@ -52,7 +52,7 @@ class LinearSettings(training.MethodSettings):
         AUC over inner folds, in each of which one source site is withheld. A closed-form model can afford the latter,
         which is less noisy.
     dead_rois : {"source-mean", "zero"}
-        What the edges of an ROI without signal hold.
+        Values for edges of an ROI without signal: the mean connectome of the source sites, or zero.
     """
 
     least_penalty: Positive = 0.1
@@ -63,7 +63,7 @@ class LinearSettings(training.MethodSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        rule = "at least the least penalty"
+        rule = "at least least_penalty"
         require(self.largest_penalty >= self.least_penalty, "largest_penalty", self.largest_penalty, rule)
 
     @property
@@ -120,7 +120,7 @@ class LinearMethod(Method):
         return training.MethodFacts(
             dead_rois=self.settings.dead_rois,
             setting_without_validation="choose_by=source-sites",
-            holds="means of features and one coefficient for each, learned from all source scans",
+            holds="the mean and one coefficient of each feature, learned from all source scans",
             explains="coefficients of edges" if self.edge_values else "",
             uses_seed=self.uses_seed,
         )
@@ -404,8 +404,8 @@ def choose_penalty(scores: np.ndarray, penalties: np.ndarray, chosen_on: str, fo
 
 
 _WITHOUT_AUC = {
-    "validation": "the validation scans hold one class only, so no penalty can be chosen; use more validation sites",
-    "source-sites": "a source site holds one class only, so its inner fold has no AUC and no penalty can be chosen; "
+    "validation": "the validation scans have only one class, so no penalty can be chosen; use more validation sites",
+    "source-sites": "a source site has only one class, so its inner fold has no AUC and no penalty can be chosen; "
     "exclude the site, or choose on validation scans (choose_by=validation)",
 }
 

@@ -52,7 +52,7 @@ class _Control(LogisticMethod):
     control=True,
 )
 class CovariatesOnly(_Control):
-    """Age, sex and head motion, no connectome."""
+    """Age, sex and head motion; no connectome."""
 
     n_columns = 3
 
@@ -62,7 +62,7 @@ class CovariatesOnly(_Control):
 
 @method("length-only", family="control", provenance=TEXTBOOK, reference="Cox 1958 (logistic regression)", control=True)
 class LengthOnly(_Control):
-    """The number of frames of a scan, no connectome."""
+    """Number of frames of a scan; no connectome."""
 
     n_columns = 2
 
@@ -79,7 +79,7 @@ class LengthOnly(_Control):
     "dead-rois-only", family="control", provenance=TEXTBOOK, reference="Cox 1958 (logistic regression)", control=True
 )
 class DeadRoisOnly(_Control):
-    """Which ROIs have no signal, no connectome."""
+    """ROIs without signal; no connectome."""
 
     def read_columns(self, scans: Scans) -> Tensor:
         return 1.0 - scans.alive.to(scans.A.dtype)

@@ -27,7 +27,7 @@ class CoreScaffoldSettings(ScaffoldSettings, LinearSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        rule = "validation: every source site took part in the choice of edges"
+        rule = "validation, because every source site took part in choosing the edges"
         require(self.choose_by == "validation", "choose_by", self.choose_by, rule)
 
 

@@ -40,12 +40,12 @@ class LogRidgeSettings(LinearSettings):
 @method(
     "log-ridge",
     family="linear",
-    provenance="textbook parts, put together here",
+    provenance="textbook parts, combined here",
     reference="Arsigny et al. 2006 (logarithm of a matrix); Hoerl & Kennard 1970 (ridge)",
     needs={"sites"},
 )
 class LogRidge(KernelRidgeMethod):
-    """Ridge regression on log-connectomes, an intercept for each source site, penalty chosen on inner folds."""
+    """Ridge regression on log-connectomes with an intercept for each source site, penalty chosen on inner folds."""
 
     settings: LogRidgeSettings
     version = 2  # of penalties that score alike the strongest is chosen

@@ -98,13 +98,13 @@ class TangentRidge(KernelRidgeMethod):
     settings: TangentSettings
     uses_seed = False
     feature_copies = 6  # besides the features whole matrices
-    edge_values = "entry of the tangent-space matrix, times the root of two"
+    edge_values = "entry of the tangent-space matrix, times the square root of two"
     beyond_edges = "the diagonal of the tangent-space matrix"
 
     @property
     def facts(self) -> MethodFacts:
         """What a job plans and prints with."""
-        by_length = "shrinking by the number of frames (--set shrinkage=0.1 does without)"
+        by_length = "shrinkage by the number of frames (not needed with --set shrinkage=0.1)"
         return replace(super().facts, frames_for="" if self.settings.shrinkage is not None else by_length)
 
     def declare_features(self, n_rois: int) -> dict[str, TensorSpec]:
