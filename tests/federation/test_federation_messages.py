@@ -126,4 +126,4 @@ def test_every_number_that_leaves_is_described(project):
             assert f"Request {request.round + 1} of 6 of the project 'trial'" in text
             for sums in request.shown.get(ALL, ()):
                 assert all(f"- `{name}`: " in text for name in sums)
-            assert all(f"- sums over all sites but {site}:" in text for site in request.models[1:] if request.round)
+            assert all(f"- sums over all sites except {site}:" in text for site in request.models[1:] if request.round)

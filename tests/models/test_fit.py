@@ -173,7 +173,7 @@ def test_a_model_that_holds_scans_is_fitted_only_where_the_user_says_so(cohort, 
     assert "stores values of single source scans" not in write_card(fit("ridge"))
     second = write_card(fit("fc-hgnn")).split("\n\n")[1]
     assert second.startswith("**This model stores values of single source scans**")
-    assert "AUC 0.99" in second or "AUC 1.0" in second
+    assert "AUC of 0.99" in second or "AUC of 1.0" in second
 
 
 def test_the_card_says_what_the_holder_of_a_scan_can_tell(cohort, fit):

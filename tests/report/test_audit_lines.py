@@ -65,7 +65,7 @@ def test_covariates_that_differ_are_warnings_and_the_others_one_line():
     lines = describe(**found)
     assert [text for level, text in lines if level == "warn"] == [
         "Age differs between classes (mean 41.2 in patients, 21 in controls; AUC 93.0% within sites, p < 0.001).",
-        "Sex differs between classes (90% M in patients, 10% in controls; AUC 90.0% across all sites, p < 0.001).",
+        "Sex differs between classes (90% M in patients, 10% in controls; AUC 90.0% over all sites, p < 0.001).",
     ]
     assert ("ok", "Similar in both classes within sites: motion and repetition time.") in lines
     assert find_audit_warnings(CLEAN | found, CLASSES) == {"covariates": "age and sex differ between classes"}

@@ -101,7 +101,10 @@ def test_few_scans_have_no_auc_in_a_report(made, job, tmp_path):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda folder: shutil.rmtree(folder), "holds no predictions.csv; give the --out of 'brio predict'"),
+        (
+            lambda folder: shutil.rmtree(folder),
+            "has no predictions.csv; give the folder that 'brio predict --out' wrote",
+        ),
         (lambda folder: (folder / "validation.json").unlink(), "has no validation.json"),
         (lambda folder: (folder / "validation.json").write_text("{}"), "was changed or damaged"),
         (
@@ -129,7 +132,7 @@ def test_predictions_without_labels_have_nothing_to_report(made, job, tmp_path):
     words = ("--reestimates", 4, "--device", "cpu", "--out", tmp_path / "predicted")
     command("predict", made / "evaluated", tmp_path / "bare", *words).succeed()
     line = command("report", job, "--predictions", tmp_path / "predicted").refuse_in_a_line()
-    assert "since no new scan had a label of each class" in line
+    assert "because the new scans lack labels of both classes" in line
 
 
 def test_a_folder_of_predictions_is_not_taken_for_a_job(made):

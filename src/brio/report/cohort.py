@@ -139,7 +139,7 @@ def _describe_covariates(covariates: Sequence[dict[str, Any]], classes: ClassNam
             means = f"{own:.0%} {one['value']} in {classes.positives}, {zero:.0%} in {classes.negatives}"
         inside = one["auc_inside"] is not None
         auc, p = (one["auc_inside"], one["p_inside"]) if inside else (one["auc"], one["p"])
-        where = "within sites" if inside else "across all sites"
+        where = "within sites" if inside else "over all sites"
         size = f"{means}; AUC {format_percent(auc)}% {where}, {state_p(p)}"
         name = _name_covariate(one["column"])
         yield "warn", f"{name[:1].upper()}{name[1:]} differs between classes ({size})."
