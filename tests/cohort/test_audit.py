@@ -272,7 +272,7 @@ def test_a_site_that_loses_all_its_scans_is_said() -> None:
     result = audit(cohort([x[:20] for x in CLEAN[:12]] + CLEAN[12:]))
     assert result.n_after == 36
     text = format_audit(result)
-    assert "without any scan after the exclusions: A" in text
+    assert "no scan left after the exclusions: A" in text
     nothing = audit(cohort([x[:20] for x in CLEAN]))
     assert (nothing.n_after, nothing.label_by_site) == (0, None)
     assert "Scan length\n  none" in format_audit(nothing)

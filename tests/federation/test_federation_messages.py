@@ -113,7 +113,7 @@ def test_every_number_that_leaves_is_described(project):
             one = answers["site02"]
             text = describe_message(one)
             for model, sums in one.sums.items():
-                whose = f"all sites but {model}" if model else "all sites"
+                whose = f"all sites except {model}" if model else "all sites"
                 for name, values in sums.items():
                     count = "1 number" if values.size == 1 else f"{values.size} numbers"
                     assert f"- `{name}`, {count}, for the model of {whose}: " in text

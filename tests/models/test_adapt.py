@@ -279,9 +279,9 @@ def test_the_expected_accuracy_is_named_as_that_of_the_original(ridge, local):
     model = replace(ridge, evidence=make_evidence((CallRule(1.0, 0.0, 10, 9, 10),)))
     new = replace(local, frames=local.frames * np.float32(2))  # the adapted model knows the local scans
     adapted = adapt_model(model, local, device="cpu")
-    for fitted, whose, is_adapted in ((model, "", False), (adapted, "of the original model ", True)):
+    for fitted, whose, is_adapted in ((model, "", False), (adapted, "for the original model ", True)):
         predictions = predict_scans(fitted, new, reestimates=2, device="cpu")
         text = "; ".join(summarise_predictions(fitted, new, predictions))
         assert f"expected {whose}at a new site: 12, 100% of participants without a flag, 90.0% of them right" in text
         assert ("the adapted model was not evaluated" in text) == is_adapted
-        assert ("Original at new sites" in render_prediction_page(fitted, new, predictions)) == is_adapted
+        assert ("Original model at new sites" in render_prediction_page(fitted, new, predictions)) == is_adapted

@@ -237,6 +237,6 @@ def test_python_fits_and_predicts_as_the_commands_do(fitted, folders, new_scans,
     for refused, words in (
         (lambda: brio.fit(five, "ridge", out=tmp_path / "own"), "exists"),
         (lambda: brio.fit(five, evaluate=True, evidence=tmp_path), "cannot be combined"),
-        (lambda: brio.predict(own, new_scans, kind="table"), "kind: scans that are a Cohort are read already"),
+        (lambda: brio.predict(own, new_scans, kind="table"), "kind: not available if scans is a Cohort"),
     ):
         refuse(words, refused)

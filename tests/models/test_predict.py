@@ -448,7 +448,7 @@ def test_what_the_evidence_promised_stands_beside_what_was_found():
     assert rows["called"].expected.value == 0.75
     assert rows["called"].here.value == pytest.approx((np.abs(logit) > 0.5).mean())
     text = found.describe(("TC", "ASD"), list(rows.values()))
-    assert text[0] == "external validation: 30 participants labelled ASD and 30 participants labelled TC of 3 sites"
+    assert text[0] == "external validation: 30 participants labelled ASD and 30 participants labelled TC at 3 sites"
     assert text[2].split()[-4:] == ["71.0", "(60.0", "to", "80.0)"]
     bare = tabulate_scores(found, {})
     assert all(row.expected.value is None for row in bare)
@@ -490,10 +490,10 @@ def test_few_labelled_scans_are_called_too_few(ridge, new_scans):
         assert (f"{right} of 13 correct; fewer than 5 participants of a class are too few to judge" in text) == few
         assert ("Fewer than 5 participants of a class" in page) == few
         for words in ("AUC", "Brier score"):
-            assert (f"{words}" in text.split("right; fewer")[0]) == (not few)
+            assert (f"{words}" in text.split("correct; fewer")[0]) == (not few)
         assert ('<th scope="row">AUC' in page) == (not few)
         assert "unknown" not in text
-        assert "called" not in text.split("right; fewer")[0], "the model was not evaluated"
+        assert "called" not in text.split("correct; fewer")[0], "the model was not evaluated"
 
 
 SITE = "CALTECH"

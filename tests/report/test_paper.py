@@ -65,7 +65,7 @@ def test_the_paragraph_says_what_the_job_stored(finished):
     assert "Methods: brio (Wang, Zhang et al., Beyond Site Agreement (BRIO); the paper's own" in text
     assert "epochs=4" in text, "settings that are not the defaults"
     assert "Confound baselines, which see no connectome: covariates-only (Cox 1958" in text
-    assert "compared with ridge by a two-sided corrected t test over sites" in text
+    assert "compared with ridge using a two-sided corrected t test over sites" in text
     assert "smoke" not in text
     assert summary.few_sites_note in text
     assert re.search(r"brio \d.*PyTorch \d.*Python 3\.\d+", text)
