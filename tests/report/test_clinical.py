@@ -132,7 +132,7 @@ def test_what_was_detectable_has_80_percent_power():
     shift, critical = (answers.detectable_auc - 0.5) / error, t.ppf(0.975, n - 1)
     assert nct.sf(critical, n - 1, shift) + nct.cdf(-critical, n - 1, shift) == pytest.approx(0.8, abs=1e-3)
     rows = {"gcn": {"detectable_in_family": 0.0312}, "gat": {"detectable_in_family": 0.05}}
-    assert "A difference from ridge regression must be at least 3.1 to 5.0 points of AUC to be detected" in say(
+    assert "The smallest detectable difference from ridge regression is 3.1 to 5.0 points of AUC (80% power" in say(
         "detectable", answers, **rows
     )
     assert "had to be" not in say("detectable", answers)

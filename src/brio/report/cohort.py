@@ -61,7 +61,7 @@ def list_audit_lines(job: StoredJob, classes: ClassNames) -> list[AuditLine]:
     lines: list[AuditLine] = [("ok", f"All {format_count(used, 'scan')} were used.")]
     if n_excluded:
         total = format_count(used + n_excluded, "scan")
-        lines = [("note", f"{used:,} of {total} were used; {n_excluded:,} excluded (see below).")]
+        lines = [("note", f"{used:,} of {total} were used; {n_excluded:,} excluded.")]
     if audit is None:
         return [*lines, ("note", "Other findings of the audit are not stored in this folder (there is no audit.json).")]
     warnings = find_audit_warnings(audit, classes)
