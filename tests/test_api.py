@@ -47,7 +47,7 @@ def test_a_result_writes_its_report(result, tmp_path):
 
 
 def test_all_studies_of_the_paper_are_left_to_the_command_line(tmp_path):
-    with pytest.raises(BrioError, match=r"brio.study makes one study; .* 'brio study paper COHORT --out DIR'"):
+    with pytest.raises(BrioError, match=r"brio.study makes a single study; .* 'brio study paper COHORT --out DIR'"):
         brio.study("paper", tmp_path / "nowhere", out=tmp_path / "o")
 
 

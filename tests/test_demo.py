@@ -110,7 +110,7 @@ def test_what_is_said_of_the_new_hospital_is_what_the_files_hold(shown):
     called = table["predicted"] != "no call"
     crossing = called & (table["interval_crosses_half"] == "yes")
     counts = (table["flag"] != "").sum(), (table["notes"] != "").sum(), called.sum(), crossing.sum()
-    found = re.findall(r"plus: (\d+) of .*note: (\d+); called: (\d+), .*half: (\d+)", said[start + 8])
+    found = re.findall(r"flagged (\d+) of .*note: (\d+); called: (\d+), (\d+) of these", said[start + 8])
     assert found == [tuple(map(str, counts))]
     here, *_, there = [float(x) for x in re.findall(r"([+-]?\d+\.\d) \(", said[start + 6])]
     assert there == pytest.approx(areas["brio-plus"] - areas["log-ridge"], abs=0.051)
@@ -160,7 +160,12 @@ def test_a_demonstration_is_completed_and_not_repeated(shown, tmp_path, monkeypa
 
 def test_the_folder_of_another_seed_is_refused(shown):
     before = sorted(shown[0].rglob("*"))
-    refuse("cohort: holds another cohort, perhaps of another seed; choose another --out", run_small, shown[0], seed=1)
+    refuse(
+        "cohort: contains a different cohort, perhaps from another seed; choose another --out",
+        run_small,
+        shown[0],
+        seed=1,
+    )
     assert sorted(shown[0].rglob("*")) == before
 
 
@@ -207,7 +212,7 @@ def test_its_page_has_the_numbers_of_the_demonstration(tmp_path, monkeypatch):
 def test_a_folder_of_others_and_the_one_we_are_in_are_refused(tmp_path, monkeypatch):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.txt").write_text("mine")
-    refuse(r"thesis: holds 'chapter.txt' and no demonstration; choose another", demo.run_demo, tmp_path / "thesis")
+    refuse(r"thesis: contains 'chapter.txt' but no demonstration; choose another", demo.run_demo, tmp_path / "thesis")
     monkeypatch.chdir(tmp_path)
-    refuse("needs a folder of its own; name one", demo.run_demo, Path())
+    refuse("needs its own folder; choose another --out", demo.run_demo, Path())
     assert [path.name for path in tmp_path.rglob("*")] == ["thesis", "chapter.txt"]

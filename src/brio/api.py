@@ -1,4 +1,4 @@
-"""The functions for Python users: read a cohort, evaluate methods, make studies, fit a model and predict with it."""
+"""Functions for Python users: read a cohort, evaluate methods, make studies, fit a model, predict with it."""
 
 from __future__ import annotations
 
@@ -163,8 +163,8 @@ class Result(StoredJob):
         path : path, optional
             File to write; by default ``report.html`` in the folder of the job.
         predictions : sequence of paths, optional
-            Folders that :func:`brio.predict` wrote for new scans with labels. The report shows what each model reached
-            there, beside what was expected.
+            Folders that :func:`brio.predict` wrote for new scans with labels. The report shows the observed and the
+            expected scores of each model.
 
         Returns
         -------
@@ -258,7 +258,7 @@ def run(
     checkpoint_every : float
         Seconds between checkpoints of neural networks in training; 0 stores no checkpoints.
     progress : Progress
-        Function that is called with a description of the current step and the share that is done.
+        Function that is called with a description of the current step and the share that is completed.
     say : callable
         Function that is called with each message of the job (one line of text), such as the exclusions.
 
@@ -328,9 +328,8 @@ def tune(
     budget : int
         Number of configurations for each method and fold. A method without tunable settings is run with its defaults.
     oracle : bool
-        Whether to write also the scores of each configuration on the test scans, and the score of the choice that these
-        scans would make. This score uses test labels, so it is an upper bound and not a result. Nothing else depends
-        on it.
+        Whether to also write the scores of each configuration on the test scans, and the score of the best choice on
+        these scans. This score uses test labels, so it is an upper bound and not a result. Nothing else depends on it.
     **options
         ``label``, ``protocol``, ``seeds``, ``settings``, ``folds``, ``companions``, ``exclude``, ``device``,
         ``runs_per_stack``, ``checkpoint_every`` and ``records_only``, as for :func:`brio.run`. Settings that you give
@@ -373,7 +372,7 @@ def study(
     say: Say = ignore,
     **options: Any,
 ) -> StoredStudy:
-    """Make one study: train the missing runs, and write a table, a figure and a text.
+    """Make one study: train the missing runs, then write a table, a figure and a text.
 
     Parameters
     ----------
@@ -383,7 +382,7 @@ def study(
     out : path
         Folder for the results. Studies in the same folder share their runs, and an interrupted study is resumed.
     methods : names, optional
-        Methods to study instead of the default methods of the study.
+        Methods to study, instead of the study's default methods.
     labels : labels, optional
         Another label for the same scans, as ``label`` of :func:`brio.run`. The study ``labels`` takes several.
     reuse : paths, optional
@@ -420,7 +419,7 @@ def study(
 
     if name == "paper":
         raise BrioError(
-            "brio.study makes one study; for all of the paper use the command 'brio study paper COHORT --out DIR'"
+            "brio.study makes a single study; for all studies of the paper, use 'brio study paper COHORT --out DIR'"
         )
     find_study(name)  # an unknown name is reported before anything is read
     questions = [labels] if isinstance(labels, str) else list(labels)
@@ -453,14 +452,14 @@ def fit(
     method : str
         Name of a method; ``brio methods`` lists all names.
     out : path, optional
-        Folder for the model; it must not exist. By default nothing is written.
+        Folder for the model, which must not exist. By default, nothing is written.
     seeds : int
         Number of members of the model. Their logits are averaged.
     evaluate : bool
         Whether to evaluate the method at each site in turn, and keep the evidence. A model without evidence calls no
         class.
     evidence : path, optional
-        Folder of a :func:`brio.run` that evaluated this method at left-out sites, instead of ``evaluate``.
+        Folder of a :func:`brio.run` that evaluated this method at left-out sites; an alternative to ``evaluate``.
     validation_sites : names, optional
         For neural networks: the sites that choose the epoch. By default they are drawn at random.
     holds_scans : bool
@@ -557,7 +556,7 @@ def predict(
     scans : Cohort or path
         A cohort folder, one file, or a folder in any layout of ``brio import``.
     out : path, optional
-        Folder for the predictions and the page that shows them; it must not exist. By default nothing is written.
+        Folder for the predictions and the page that shows them, which must not exist. By default, nothing is written.
     reestimates : int
         Number of re-estimates of each scan, from which its interval is computed.
     accuracy : float
@@ -570,8 +569,8 @@ def predict(
     -------
     ScanPredictions
         Predictions with a ``table`` of one row per scan: the probability with its interval, the called class, and
-        differences between this scan and the scans of the model. If the method has factors, ``contributions`` gives
-        their contributions.
+        differences between this scan and the scans of the model. If the method has factors, ``contributions`` has
+        what each of them adds to the margin.
 
     Raises
     ------
@@ -595,7 +594,7 @@ def predict(
     with open_scratch_folder() as place:
         fitted = load_model(model) if isinstance(model, str | Path) else model
         if isinstance(scans, Cohort) and options:
-            raise BrioError(f"{min(options)}: scans that are a Cohort are read already; give their path instead")
+            raise BrioError(f"{min(options)}: not available if scans is a Cohort; give the path of the scans instead")
         if not isinstance(scans, Cohort):
             from .cohort.readers import read_scans_to_predict
 

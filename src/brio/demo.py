@@ -1,4 +1,4 @@
-"""The demonstration: simulated hospitals, audited and evaluated, and a new one."""
+"""The demonstration: simulated hospitals are audited and evaluated, then a new one is predicted."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from .storage import is_partial
 METHODS = ("log-ridge", "brio", "brio-plus")
 SEEDS = 3
 PLANTED = ("stable", "unstable", "site")
-"""Networks of the simulation in which the demonstration plants something."""
+"""Brain networks of the simulation in which the demonstration plants effects."""
 SIMULATION = Simulation(
     n_sites=8,
     per_class=16,
@@ -52,11 +52,11 @@ SIMULATION = Simulation(
 """The regime "misleading" of benchmarks/simulated_regimes.py with fewer participants, a copied scan and a larger last
 site."""
 BRIO_SETTINGS: dict[str, Any] = {"epochs": 6, "T_w": 3, "cell_batch": 4, "learning_rate": 1e-3}
-"""Fewer and larger steps than BRIO's own, so that the demonstration takes under a minute; what it prints says so."""
+"""Fewer and larger steps than BRIO's defaults, so that the demonstration takes under a minute; its output says so."""
 LEAST_SHARE = 0.05
-"""A network that adds less is no evidence."""
+"""A brain network that contributes less does not count as evidence."""
 _EVALUATION_SHARE = 0.7
-"""Share of the time of the demonstration, for its progress."""
+"""Share of the evaluation in the duration of the demonstration, for its progress."""
 _Z = 1.959963984540054
 
 Applied = tuple[Model, ScanPredictions, Estimate]
@@ -70,15 +70,15 @@ def run_demo(
     progress: Progress = silent,
     say: Callable[[str], None] = lambda line: None,
 ) -> Result:
-    """Show what brio is for, on simulated hospitals of which the last is new to every model.
+    """Demonstrate brio on simulated hospitals, the last of which is new to every model.
 
-    An interrupted demonstration is completed: what is in its folder is not computed again.
+    An interrupted demonstration is resumed: results that are in its folder are not computed again.
     """
     if os.path.abspath(out) == os.getcwd():
-        raise BrioError("--out: a demonstration needs a folder of its own; name one")
+        raise BrioError("--out: the demonstration needs its own folder; choose another --out")
     names = {path.name for path in out.iterdir() if not is_partial(path.name)} if out.is_dir() else set()
     if names and "cohort" not in names:  # which a demonstration writes first
-        raise BrioError(f"{out}: holds '{min(names)}' and no demonstration; choose another --out")
+        raise BrioError(f"{out}: contains '{min(names)}' but no demonstration; choose another --out")
     resolve_device(device)  # refused before anything is written
 
     environment = Environment(loader=PackageLoader("brio", "."), undefined=StrictUndefined, trim_blocks=True)
@@ -139,7 +139,7 @@ def _store_cohort(cohort: Cohort, folder: Path) -> Cohort:
     stored = Cohort.load(folder)
     frames = np.concatenate([cohort.scan(i) for i in range(len(cohort))])
     if stored.ids.tolist() != cohort.ids.tolist() or not np.array_equal(stored.frames, frames):
-        raise BrioError(f"{folder}: holds another cohort, perhaps of another seed; choose another --out")
+        raise BrioError(f"{folder}: contains a different cohort, perhaps from another seed; choose another --out")
     return stored
 
 
@@ -203,9 +203,10 @@ def _compare_over_people(new: Cohort, applied: Mapping[str, Applied]) -> tuple[f
 def list_networks(
     log_ridge: Model, plus: Model, source: Cohort, new: Cohort, truth: Mapping[str, Sequence[int]]
 ) -> dict[str, np.ndarray]:
-    """List what each planted network adds to the distance of the classes, as a share of that at the source sites.
+    """List how much each planted brain network adds to the distance between the classes, as a share of the total.
 
-    Shapes: returns [2, 2], by model (log-ridge, BRIO plus) and by where (source sites, new site).
+    The total is that at the source sites. Shapes: returns [2, 2], by model (log-ridge, BRIO plus) and by place (source
+    sites, new site).
     """
     differences = []  # mean contribution of each ROI to the margin in patients less that in controls
     for model in (log_ridge, plus):
@@ -221,8 +222,8 @@ def list_networks(
 
 
 def tabulate_networks(networks: Mapping[str, np.ndarray], site: str, n_sites: int) -> dict[str, Any]:
-    """Tabulate the evidence by network and name what reverses: it misleads at the new site."""
-    rows = [["network", f"log-ridge, {n_sites} sites", site, f"brio-plus, {n_sites} sites", site]]
+    """Tabulate the evidence by brain network, and name the networks whose evidence reverses at the new site."""
+    rows = [["brain network", f"log-ridge, {n_sites} sites", site, f"brio-plus, {n_sites} sites", site]]
     rows += [[name, *(format_signed(100 * x, 0) + "%" for x in shares.flat)] for name, shares in networks.items()]
     turned = [name for name, own in networks.items() if ((own[:, 0] >= LEAST_SHARE) & (own[:, 1] < 0)).any()]
     return {"rows": rows, "turned": join_names(turned) or "none"}

@@ -121,12 +121,12 @@ def test_a_quarter_of_the_rois_is_not_over_a_quarter() -> None:
 def test_duplicates_of_one_label_and_site_lose_the_second_others_lose_both() -> None:
     result = audit(cohort(with_duplicates()))
     assert result.explain_exclusions() == {
-        participant(0): [f"one scan under different sites, together with {participant(36)}"],
+        participant(0): [f"the same scan as {participant(36)}, but with different sites"],
         participant(14): [f"the same scan as {participant(12)}, which is kept"],
         participant(17): [f"the same scan as {participant(15)}, which is kept"],
-        participant(24): [f"one scan under different labels, together with {participant(25)}"],
-        participant(25): [f"one scan under different labels, together with {participant(24)}"],
-        participant(36): [f"one scan under different sites, together with {participant(0)}"],
+        participant(24): [f"the same scan as {participant(25)}, but with different labels"],
+        participant(25): [f"the same scan as {participant(24)}, but with different labels"],
+        participant(36): [f"the same scan as {participant(0)}, but with different sites"],
     }
     assert [(p.first, p.second, p.kind, p.same_label, p.same_site) for p in result.duplicates] == [
         (participant(0), participant(36), "identical", True, False),
@@ -272,7 +272,7 @@ def test_a_site_that_loses_all_its_scans_is_said() -> None:
     result = audit(cohort([x[:20] for x in CLEAN[:12]] + CLEAN[12:]))
     assert result.n_after == 36
     text = format_audit(result)
-    assert "without any scan after the exclusions: A" in text
+    assert "no scan left after the exclusions: A" in text
     nothing = audit(cohort([x[:20] for x in CLEAN]))
     assert (nothing.n_after, nothing.label_by_site) == (0, None)
     assert "Scan length\n  none" in format_audit(nothing)
@@ -469,7 +469,7 @@ def test_many_repetition_times_and_those_nobody_stated_are_said() -> None:
     text = format_audit(audit(dataclasses.replace(made, participants=made.participants.assign(tr=tr))))
     assert re.search(r"and \d+ more values", text)
     assert "several values at site01, site02, site03" in text
-    assert "not stated for 2 scans" in text
+    assert "not given for 2 scans" in text
 
 
 def make_people(n_sites=4, per_site=30, seed=0, n_frames=50, **columns) -> Cohort:

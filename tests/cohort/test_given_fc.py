@@ -57,7 +57,7 @@ def test_a_report_says_what_was_not_checked(files, tmp_path):
     cohort = import_cohort("fc", files("csv"), tmp_path / "cohort")
     assert "without frames" in repr(cohort)
     page = brio.run(cohort, ["ridge"], device="cpu", out=tmp_path / "fc").report().read_text("utf-8")
-    assert "Not checked, since connectomes have no frames" in page
+    assert "Not checked, because connectomes have no frames" in page
     assert "No duplicate scans" not in page
 
 
@@ -113,7 +113,7 @@ def test_the_audit_finds_what_it_can_and_names_the_rest(files, scans, tmp_path):
     assert set(result.exclusions) == set(scans.ids[[2, 7]]), "8 rows are no short scan"
     assert {d.participant_id for d in result.dead_rois} == {d.participant_id for d in audit(scans).dead_rois}
     text = format_audit(result)
-    assert "Not checked, since connectomes have no frames" in text
+    assert "Not checked, because connectomes have no frames" in text
     assert "Scan length" not in text
     assert result.to_dict()["not_checked"]
     assert "not_checked" not in audit(scans).to_dict()

@@ -47,7 +47,9 @@ def test_from_the_first_request_to_the_model(here, sites):
     assert "wrote Model('log-ridge'" in said
     assert (here / "site01" / "federation" / "project" / "log.md").read_text().count("## Round") == 4
     assert "- `auc` = " in command("federate", "show", "project/answers/answer-4-site02.brio").succeed().out
-    assert "Asked of each site: counts, means" in command("federate", "show", "project/request-1.brio").succeed().out
+    assert (
+        "Requested from each site: counts, means" in command("federate", "show", "project/request-1.brio").succeed().out
+    )
     assert command("predict", "project/model", "site02", "--out", "predictions").succeed()
     command("report", "project").succeed()
     page = (here / "project" / "report.html").read_text()

@@ -120,7 +120,7 @@ def test_every_number_that_leaves_is_described(project):
             one = answers["site02"]
             text = describe_message(one)
             for model, sums in one.sums.items():
-                whose = f"all sites but {model}" if model else "all sites"
+                whose = f"all sites except {model}" if model else "all sites"
                 for name, values in sums.items():
                     count = "1 number" if values.size == 1 else f"{values.size} numbers"
                     assert f"- `{name}`, {count}, for the model of {whose}: " in text
@@ -133,4 +133,4 @@ def test_every_number_that_leaves_is_described(project):
             assert f"Request {request.round + 1} of 6 of the project 'trial'" in text
             for sums in request.shown.get(ALL, ()):
                 assert all(f"- `{name}`: " in text for name in sums)
-            assert all(f"- sums over all sites but {site}:" in text for site in request.models[1:] if request.round)
+            assert all(f"- sums over all sites except {site}:" in text for site in request.models[1:] if request.round)

@@ -168,7 +168,7 @@ def test_margins_stay_and_probabilities_and_intervals_are_adapted(ridge, local, 
     assert adapt_model(again, local, device="cpu").adaptation == a  # it starts from the original
     card = write_card(again)
     assert f"Adapted to {len(local)} local participants ({a.n_patients} patients" in card
-    assert f"leaving out each local scan: {format_signed(a.brier_change, 3)}" in card
+    assert f"leaving out each local scan in turn: {format_signed(a.brier_change, 3)}" in card
     assert "Adapted" not in write_card(ridge)
     sexes = write_card(replace(again, classes=("F", "M")))
     assert f"({a.n_patients} labelled M, {a.n_controls} labelled F)" in sexes
@@ -213,7 +213,10 @@ def test_foreign_scans_are_left_out_and_counted(ridge, local):
     adapted, rest = (adapt_model(ridge, scans, device="cpu") for scans in (strange, local.select(range(2, len(local)))))
     assert replace(adapted.adaptation, n_foreign=0) == rest.adaptation
     assert (adapted.adaptation.n_foreign, rest.adaptation.n_foreign) == (2, 0)
-    assert "2 labelled scans were left out: another atlas, another order of regions, or noise." in write_card(adapted)
+    assert (
+        "2 labelled scans were left out, because of a different atlas, a different order of regions, or noise."
+        in write_card(adapted)
+    )
     assert "left out:" not in write_card(rest)
 
 
@@ -229,14 +232,14 @@ def test_the_command_writes_a_model_that_predict_uses(ridge, local, tmp_path):
         "adapt", tmp_path / "here", tmp_path / "controls", "--prevalence", 0.1, "--out", tmp_path / "next", *words
     ).succeed()
     assert "starts again from the original" in said.text
-    assert "The share of patients was given: 10.0%" in said.text
+    assert "The share of patients was given as 10.0%" in said.text
     said = command("adapt", tmp_path / "model", tmp_path / "controls", "--out", tmp_path / "x", *words).refuse()
     assert "--prevalence" in said.err
     assert not (tmp_path / "x").exists()
     words = (*words, "--reestimates", 2, "--out", tmp_path / "p")
     said = command("predict", tmp_path / "here", tmp_path / "local", *words)
     assert f"adapted to {len(local)} participants of one hospital" in said.text
-    assert "the model was adapted to these very scans" in said.text
+    assert "the model was adapted to all of these scans" in said.text
     page = (tmp_path / "p" / "predictions.html").read_text(encoding="utf-8")
     assert f"Adapted to {len(local)} local participants" in page
 
@@ -253,7 +256,7 @@ def test_adapt_says_what_speaks_against_these_scans(ridge, local, cohort, tmp_pa
         "several": (several, (), "are from 2 sites (site02 and site03), but a model is adapted to one"),
         "classes": (several, (), "MDD is taken as patient of the model, HC as control"),
         "few": (few, (), "Caution: the benefit with fewer than 10 local participants was not measured"),
-        "controls": (controls, ("--prevalence", 0.2), "Caution: the local scans are of one class"),
+        "controls": (controls, ("--prevalence", 0.2), "Caution: all local scans are of one class"),
     }
     for name, (scans, words, _) in remarks.items():
         scans.save(tmp_path / name)
@@ -276,9 +279,9 @@ def test_the_expected_accuracy_is_named_as_that_of_the_original(ridge, local):
     model = replace(ridge, evidence=make_evidence((CallRule(1.0, 0.0, 10, 9, 10),)))
     new = replace(local, frames=local.frames * np.float32(2))  # the adapted model knows the local scans
     adapted = adapt_model(model, local, device="cpu")
-    for fitted, whose, is_adapted in ((model, "", False), (adapted, "of the original model ", True)):
+    for fitted, whose, is_adapted in ((model, "", False), (adapted, "for the original model ", True)):
         predictions = predict_scans(fitted, new, reestimates=2, device="cpu")
         text = "; ".join(summarise_predictions(fitted, new, predictions))
         assert f"expected {whose}at a new site: 12, 100% of participants without a flag, 90.0% of them correct" in text
         assert ("the adapted model was not evaluated" in text) == is_adapted
-        assert ("Original at new sites" in render_prediction_page(fitted, new, predictions)) == is_adapted
+        assert ("Original model at new sites" in render_prediction_page(fitted, new, predictions)) == is_adapted

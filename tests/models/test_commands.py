@@ -73,7 +73,7 @@ def test_a_model_is_fitted_evaluated_and_used(fitted, predicted, folders):
     assert low < auc.low, "one site varies more than the mean of five"
     assert scores["expected"]["auc"] == {"value": auc.value, "low": low, "high": high}
     assert predicted.text.index("external validation: ") < predicted.text.index("scans predicted")
-    assert "low and high are about other minutes of the same scan" in predicted.text
+    assert "low and high are an interval for other minutes of the same scan" in predicted.text
 
 
 def test_a_left_out_site_is_new_to_the_model(folders, cohort):
@@ -91,7 +91,10 @@ def test_a_left_out_site_is_new_to_the_model(folders, cohort):
     assert "new to the model and to its evidence: site03." in (folders / "without" / "MODEL_CARD.md").read_text()
     assert model.find_known_scans(whole).tolist() == (whole.sites != "site03").tolist()
     explain = ("explain", folders / "without", "--reestimates", 2, *QUICK, "--cohort")
-    assert "those it was fitted to" in command(*explain, folders / "whole", "--out", folders / "read").succeed().out
+    assert (
+        "the scans that the model was fitted to"
+        in command(*explain, folders / "whole", "--out", folders / "read").succeed().out
+    )
     said = command(*explain, folders / "sixth", "--out", folders / "elsewhere").succeed().out
     assert f"read on {len(Cohort.load(folders / 'sixth'))} scans" in said, "the left-out site itself may be read"
     command(*fit, "site03", "--leave-out", "site04", "--out", folders / "less").succeed()
@@ -99,7 +102,7 @@ def test_a_left_out_site_is_new_to_the_model(folders, cohort):
     words = ("--cohort", folders / "part", "--out", folders / "of-part")
     said = command("explain", folders / "less", "--reestimates", 2, *QUICK, *words).succeed().out
     n_scans = int(np.isin(whole.sites, ["site03", "site04"], invert=True).sum())
-    assert f"read on {n_scans} scans of in memory: it was fitted to {n_scans} of them" in said
+    assert f"read on {n_scans} scans of in memory: the model was fitted to {n_scans} of them" in said
 
 
 def test_the_obvious_path_explains_what_differs_and_marks_a_smoke_run(folders):
@@ -234,6 +237,6 @@ def test_python_fits_and_predicts_as_the_commands_do(fitted, folders, new_scans,
     for refused, words in (
         (lambda: brio.fit(five, "ridge", out=tmp_path / "own"), "exists"),
         (lambda: brio.fit(five, evaluate=True, evidence=tmp_path), "cannot be combined"),
-        (lambda: brio.predict(own, new_scans, kind="table"), "kind: scans that are a Cohort are read already"),
+        (lambda: brio.predict(own, new_scans, kind="table"), "kind: not available if scans is a Cohort"),
     ):
         refuse(words, refused)

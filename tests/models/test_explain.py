@@ -200,9 +200,9 @@ def test_margins_that_do_not_vary_are_said_and_not_divided_by(fit, cohort, name,
     flat = complete_model(model.method, [Member(fitted, None)], Connectomes(cohort), cohort)
     assert not flat.compute_margins(Connectomes(cohort)).full.any()
     write_model(flat, tmp_path / "model")
-    with pytest.raises(BrioError, match="it predicts the same for every scan, so there is nothing to explain"):
+    with pytest.raises(BrioError, match="predicts the same for every scan, so there is nothing to explain"):
         explain_model(read_model(tmp_path / "model"))
-    with pytest.raises(BrioError, match="has the same margin for all of its scans"):
+    with pytest.raises(BrioError, match="has the same margin for every scan"):
         explain_model(replace(flat, patterns=model.patterns[:1]), cohort, reestimates=0, device="cpu")
 
 
@@ -211,7 +211,7 @@ def test_a_method_that_explains_nothing_is_refused_with_those_that_do(fit):
     for model in models:
         with pytest.raises(BrioError, match="nothing to explain") as refusal:
             explain_model(model)
-        able = str(refusal.value).split("These methods have: ")[1].split(", ")
+        able = str(refusal.value).split("these methods can be explained: ")[1].split(", ")
         assert {"ridge", "log-ridge", "brio", "brio-wo-rs", "brio-plus"} <= set(able)
         assert not {"gcn", "length-only", "mlp"} & set(able)
     for model in (*models, fit("ridge"), fit("brio"), fit("brio-plus")):
@@ -274,14 +274,16 @@ def test_the_command_writes_tables_figures_and_what_they_mean(ridge, cohort, tmp
     assert (tmp_path / "out" / "explanation.html").read_text().count('src="data:image/png') == 3
     text = (tmp_path / "out" / "explanation.md").read_text()
     assert "A coefficient is not a pattern" in text
-    assert "are causes" in text
+    assert "are not causes" in text
     assert "| rank | region | group | sum of absolute patterns | sum of patterns | worst rank in re-estimates |" in text
     assert "Not computed" not in text
-    scans = f"ead on {len(cohort)} scans of in memory: those it was fitted to"
+    scans = f"ead on {len(cohort)} scans of in memory: the scans that the model was fitted to"
     assert f"r{scans}" in said.text
     assert f"R{scans}" in text
     other = describe_explanation(explain_model(ridge, cohort.select(np.arange(20)), reestimates=0, device="cpu"))
-    assert f"Read on 20 scans of in memory: it was fitted to 20 of them and to {len(cohort) - 20} others" in other
+    assert (
+        f"Read on 20 scans of in memory: the model was fitted to 20 of them and to {len(cohort) - 20} others" in other
+    )
 
     monkeypatch.setattr(explain_output, "import_brain_plots", lambda: None)
     text = describe_explanation(explain_model(ridge))

@@ -275,7 +275,7 @@ def test_evidence_counts_participants_where_they_have_two_sessions():
     assert 0.9 * n_people < unflagged <= n_people
     card = (model / "MODEL_CARD.md").read_text(encoding="utf-8")
     assert f"to {n_scans} scans of 5 sites" in card
-    assert f"Leave one site out: {n_people} participants of 5 sites" in card
+    assert f"Leave one site out: {n_people} participants from 5 sites" in card
     assert f"of {unflagged} such participants, at sites" in card
     assert "% of all participants, logits averaged" in card
     assert f"of {unflagged} such participants" in predict(model, build(NEW), "--accuracy", "0.5")[1]

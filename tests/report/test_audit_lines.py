@@ -26,7 +26,7 @@ def describe(**findings):
 
 def test_a_clean_cohort_has_no_warning():
     assert not [text for level, text in describe() if level == "warn"]
-    assert ("ok", "All 40 scans are used.") in describe()
+    assert ("ok", "All 40 scans were used.") in describe()
     assert ("note", "Repetition times range from 2.00 to 2.50 s.") in describe()
 
 
@@ -42,7 +42,7 @@ def test_a_clean_cohort_has_no_warning():
             {"duplicates": [{"same_label": True}, {"same_label": False}]},
             "Duplicate scans: 2 pairs, 1 of them with different labels.",
         ),
-        ({"one_class": ["A", "B"]}, "One class only at A and B: no AUC there, and not used for training."),
+        ({"one_class": ["A", "B"]}, "One class only at A and B: no AUC, and not used for training."),
         (
             {"label_by_site": {"cramers_v": 0.4, "by_chance": 0.1, "p": 0.001}},
             "The share of patients differs between sites (Cramér's V 0.40, 0.10 by chance, p = 0.001).",
@@ -64,8 +64,8 @@ def test_covariates_that_differ_are_warnings_and_the_others_one_line():
     found = {"covariates": [covariate("age"), sex, covariate("mean_fd", warn=False), covariate("tr", warn=False)]}
     lines = describe(**found)
     assert [text for level, text in lines if level == "warn"] == [
-        "Age differs between classes (41.2 in patients, 21 in controls; AUC alone 93.0% within sites, p < 0.001).",
-        "Sex differs between classes (90% M in patients, 10% in controls; AUC alone 90.0% over all sites, p < 0.001).",
+        "Age differs between classes (mean 41.2 in patients, 21 in controls; AUC 93.0% within sites, p < 0.001).",
+        "Sex differs between classes (90% M in patients, 10% in controls; AUC 90.0% over all sites, p < 0.001).",
     ]
     assert ("ok", "Similar in both classes within sites: motion and repetition time.") in lines
     assert find_audit_warnings(CLEAN | found, CLASSES) == {"covariates": "age and sex differ between classes"}
@@ -80,7 +80,7 @@ def test_defects_of_scans_are_notes():
 def test_what_does_not_differ_is_left_out():
     lines = describe(label_by_site=None, length_by_site=None, repetition_time={"by_site": {"A": {"2.0": 9}}})
     assert [text for _, text in lines] == [
-        "All 40 scans are used.",
+        "All 40 scans were used.",
         "No duplicate scans.",
         "Every region has signal in every scan.",
         "Every site has both classes.",

@@ -132,7 +132,7 @@ def test_what_was_detectable_has_80_percent_power():
     shift, critical = (answers.detectable_auc - 0.5) / error, t.ppf(0.975, n - 1)
     assert nct.sf(critical, n - 1, shift) + nct.cdf(-critical, n - 1, shift) == pytest.approx(0.8, abs=1e-3)
     rows = {"gcn": {"detectable_in_family": 0.0312}, "gat": {"detectable_in_family": 0.05}}
-    assert "A difference from ridge regression had to be 3.1 to 5.0 points of AUC to be detected" in say(
+    assert "The smallest detectable difference from ridge regression is 3.1 to 5.0 points of AUC (80% power" in say(
         "detectable", answers, **rows
     )
     assert "had to be" not in say("detectable", answers)
@@ -143,7 +143,7 @@ def test_few_sites_could_have_shown_nothing():
     answers = Answers(make_arm(wide))
     assert answers.detectable_auc is None, "no AUC above 100%"
     text = say("detectable", answers)
-    assert text.startswith("6 sites of this spread are too few to show with 80% power that any mean AUC differs")
+    assert text.startswith("With 6 sites and this spread, a test cannot distinguish any mean AUC")
 
 
 def test_calibration_says_of_what_it_is_and_repeats_the_share_of_the_slider():
@@ -160,7 +160,7 @@ def test_calibration_says_of_what_it_is_and_repeats_the_share_of_the_slider():
         f"ridge regression, 2 seeds averaged: mean probability of all participants {100 * mean:.1f}%"
     )
     assert f"(share of participants labelled ASD: {100 * share:.1f}%)" in text
-    assert "Slope, fitted at each test site, mean over 7 sites: " in text
+    assert "Slope, fitted at each test site and averaged over 7 sites: " in text
 
 
 def test_balanced_accuracy_that_an_auc_allows():
@@ -174,8 +174,8 @@ def test_balanced_accuracy_that_an_auc_allows():
 def test_a_threshold_that_does_not_fit_is_explained():
     biased = Answers(make_arm(draw(), auc=0.75, balanced_acc=0.58, sensitivity=0.9, specificity=0.26))
     text = say("notes", biased)
-    assert "An AUC of 75% allows a balanced accuracy of about 68%, but decisions reach 58%" in text
-    assert "sensitivity 90%, specificity 26%: too many positive answers" in text
+    assert "An AUC of 75% allows a balanced accuracy of about 68%, but the method reaches only 58%" in text
+    assert "sensitivity 90%, specificity 26%: too many positive predictions" in text
     fits = Answers(make_arm(draw(), auc=0.75, balanced_acc=0.68))
     noise = draw().assign(margin=lambda p: np.random.default_rng(9).normal(size=len(p)))
     chance = Answers(make_arm(noise, auc=0.54, balanced_acc=0.46))
@@ -185,13 +185,21 @@ def test_a_threshold_that_does_not_fit_is_explained():
 @pytest.mark.parametrize(
     ("change", "answer", "says"),
     [
-        ({"sensitivity": 0.63}, "No", "too little for a decision (a positive answer multiplies the odds by 2.1"),
-        ({"sensitivity": 0.55, "specificity": 0.55}, "No", "hardly changes what is known"),
-        ({"sensitivity": 0.95, "specificity": 0.95}, "Not yet", "only a prospective study can confirm it"),
-        ({"protocol": "kfold"}, "No", "a new hospital was never tested"),
+        ({"sensitivity": 0.63}, "No", "too little for a decision (a positive prediction multiplies the odds by 2.1"),
+        ({"sensitivity": 0.55, "specificity": 0.55}, "No", "hardly changes the odds"),
+        ({"sensitivity": 0.95, "specificity": 0.95}, "Not yet", "only a prospective study can confirm this"),
+        ({"protocol": "kfold"}, "No", "no unseen site was tested"),
         # answers without errors, and answers that are never given, have words
-        ({"sensitivity": 1, "specificity": 1}, "Not yet", "no positive answer was wrong, no negative answer was wrong"),
-        ({"sensitivity": 0, "specificity": 1}, "No", "about a person (no answer was positive, a negative answer"),
+        (
+            {"sensitivity": 1, "specificity": 1},
+            "Not yet",
+            "no positive prediction was wrong, no negative prediction was wrong",
+        ),
+        (
+            {"sensitivity": 0, "specificity": 1},
+            "No",
+            "for an individual (no prediction was positive, a negative prediction",
+        ),
     ],
 )
 def test_usable_or_not(change, answer, says):
@@ -214,7 +222,7 @@ def test_better_than_chance_at_unseen_sites_or_not(change, answer):
 def test_sites_with_the_same_auc_have_no_test():
     equal = Answers(make_arm(draw().assign(margin=lambda p: p["label"] - 0.5)))
     assert judge_transfer(equal).sentence == (
-        "Not tested: ridge regression has the same AUC at all 8 sites, so its spread is not known."
+        "Not tested: ridge regression has the same AUC at all 8 sites, so the spread over sites is unknown."
     )
     assert "one site" not in judge_usability(equal, judge_transfer(equal)).sentence
     assert say("detectable", equal) == "", "too few sites is not why"
@@ -238,7 +246,7 @@ def test_the_best_of_many_methods_is_tested_as_such():
     judged = judge_transfer(answers, "", [0.03, 0.01] + [0.9] * (n - 2))
     assert judged.answer == "No"
     assert "the best of 12 methods, was not significantly better" in judged.reason
-    assert judged.reason.endswith("(p = 0.33, corrected for all of them)")
+    assert judged.reason.endswith("(p = 0.33, corrected for all methods)")
     assert judge_transfer(answers, "", [0.03]).answer == "Yes"
 
 
@@ -320,8 +328,8 @@ def test_no_patients_where_the_classes_are_the_sexes(copy, rewrite):
     assert "patient" not in text[: text.index('<script type="application/json" id="q-data"')].lower()
     assert "share of participants labelled M" in text
     assert "a participant labelled M and one labelled F" in text
-    assert "No confound baseline that is not given sex, the label here, was run" in text
-    assert "is given the label as a covariate" in text
+    assert "No confound baseline without access to sex, which is the label, was run" in text
+    assert "receives the label as a covariate" in text
     assert ">sex F<" not in text, "a group of one class has no AUC"
     card = (copy / "MODEL_CARD.md").read_text()
     assert "without connectomes" not in card
@@ -344,7 +352,7 @@ def test_a_duplicate_with_two_labels_is_a_warning_everywhere(copy, rewrite, page
 
 def test_smoke_runs_show_no_p_value(copy, rewrite, page):
     assert 'data-metric="p_holm"' in page
-    assert "p tests whether the AUC of two groups differs" in page
+    assert "p is for the difference in AUC between two groups" in page
     change_json(copy / "summary.json", lambda summary: summary.update(smoke_run=True))
     text = rewrite()
     assert 'data-metric="p_holm"' not in text
@@ -362,7 +370,7 @@ def test_validation_is_named_only_where_there_was_some(copy, rewrite, page):
     assert "with the highest AUC on inner folds" in text
     assert "AUC on inner folds by epoch" in text
     for words in (text, (copy / "MODEL_CARD.md").read_text()):
-        assert "there are no validation scans" in words
+        assert "there were no validation scans" in words
     for path in copy.glob("runs/*/run.json"):
         change_json(path, lambda record: record["row"].update(validation_auc=None))
     text = rewrite()

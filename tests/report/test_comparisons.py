@@ -57,9 +57,9 @@ def test_seeds_are_averaged_and_sites_paired():
 
 def test_the_table_says_what_was_done():
     text = comparison_table(rows({"ridge": 0.6, "brio": 0.65, "gcn": 0.6}), "ridge")
-    assert text.startswith("Difference in AUC to ridge, in points: small, leave one site out\n")
-    assert "corrected t test over left-out sites (Nadeau & Bengio 2003), scores averaged over 2 seeds" in text
-    assert "corrected for the family of these 2 comparisons" in text
+    assert text.startswith("Difference in AUC from ridge, in points: small, leave one site out\n")
+    assert "corrected t test over test sites (Nadeau & Bengio 2003), scores averaged over 2 seeds" in text
+    assert "corrected for these 2 comparisons" in text
     assert "Missing" not in text
     assert "cannot show" not in text
     alone = comparison_table(rows({"ridge": 0.6, "brio": 0.65}, seeds=1), "ridge")
@@ -78,8 +78,8 @@ def test_only_common_sites_are_paired_and_the_others_named():
     assert differences.loc["gcn", "mean_difference"] == pytest.approx((paired["gcn"] - paired["ridge"]).mean())
     text = comparison_table(made, "ridge")
     assert (
-        "Only sites with scores of both methods are paired. Missing: "
-        "s1 (no run of gcn); s2 (no run of gcn); s4 (no AUC); s5 (no AUC of brio)." in text
+        "Only sites with scores for both methods are compared. Missing: "
+        "s1 (no run of gcn); s2 (no run of gcn); s4 (no AUC); s5 (no AUC for brio)." in text
     )
     assert {row[0]: row[1] for row in lines(text)} == {"brio": "6", "gcn": "5"}
 
@@ -107,7 +107,7 @@ def test_kfold_takes_the_corrected_test_over_the_folds_of_all_seeds():
     assert "corrected t test over the folds of all seeds" in text
     assert "| method | folds |" in text
     some = made[~((made["method"] == "brio") & (made["seed"] == 2) & (made["fold"] == "s3"))]
-    assert "Only folds with scores of both methods are paired. Missing: fold s3 of seed 2 (no run of brio)." in (
+    assert "Only folds with scores for both methods are compared. Missing: fold s3 of seed 2 (no run of brio)." in (
         comparison_table(some, "ridge")
     )
 
@@ -124,8 +124,8 @@ def test_each_cohort_and_protocol_has_a_table_of_its_own():
     alone = compare_methods(second.assign(cohort="other"), "ridge")
     assert differences.loc[1, "p_holm"] == alone.loc[0, "p_holm"]  # one comparison a family
     text = comparison_table(made, "ridge")
-    assert text.count("Difference in AUC to ridge") == 2
-    assert "small, k-fold: nothing to compare with ridge; only gin ran there" in text
+    assert text.count("Difference in AUC from ridge") == 2
+    assert "small, k-fold: nothing to compare with ridge (methods with results: gin)" in text
 
 
 def test_methods_with_other_seeds_are_named():
@@ -136,7 +136,7 @@ def test_methods_with_other_seeds_are_named():
 
 def test_what_cannot_be_compared_is_an_error():
     made = pd.concat([rows({"ridge": 0.6, "brio": 0.65}), rows({"gin": 0.6}).assign(cohort="other")])
-    for reference, message in (("rigde", "did you mean 'ridge'"), ("gin", "has it and another method")):
+    for reference, message in (("rigde", "did you mean 'ridge'"), ("gin", "no other method was run")):
         refuse(message, comparison_table, made, reference)
 
 
@@ -160,7 +160,7 @@ def test_folds_of_two_rules_are_not_put_together(by_folds, cohort, tmp_path):
     for name in ("summary.json", "plan.json"):
         change_json(other / name, lambda stored: stored.update(fold_rule=stored["fold_rule"] + 1))
     jobs = [StoredJob.read(folder) for folder in (by_folds, other)]
-    refuse("its folds were made by another rule than those of", gather_jobs, jobs)
+    refuse("its folds follow a different rule from those of", gather_jobs, jobs)
     assert len(gather_jobs(jobs[1:]).rows) == 12
     settings = ProtocolSettings(n_folds=4, validation_folds=1, validation_sites=2)
     fingerprint = jobs[0].summary.fingerprint

@@ -67,7 +67,7 @@ def test_the_page_and_the_card_show_what_was_expected_and_observed(made, job):
     assert "<b>far</b>" not in read_section(page, "external")
     sentence = describe_validation(stored)
     assert f"{100 * stored.auc.value:.0f}% (95% interval " in sentence
-    assert sentence.endswith(f"that it had not seen; {100 * expected:.0f}% was expected.")
+    assert sentence.endswith(f"that it had not seen; the expected AUC was {100 * expected:.0f}%.")
     assert "New scans</dt>" in read_section(page, "verdict")
     card = (job / "MODEL_CARD.md").read_text()
     assert f"AUC of {100 * stored.auc.value:.0f}%" in card[card.index("## External validation") :]
@@ -84,7 +84,7 @@ def test_evidence_on_another_cohort_than_that_of_the_report_is_named(made, job, 
     change_json(tmp_path / "other" / "validation.json", lambda one: one.update(fingerprint="0" * 64))
     command("report", job, "--predictions", tmp_path / "other").succeed()
     (row,) = read_rows((job / "report.html").read_text(), "external-table")
-    assert "evaluated on another cohort than that of this report" in row.text
+    assert "evaluated on a different cohort from that of this report" in row.text
 
 
 def test_few_scans_have_no_auc_in_a_report(made, job, tmp_path):
@@ -94,14 +94,17 @@ def test_few_scans_have_no_auc_in_a_report(made, job, tmp_path):
     command("predict", made / "evaluated", tmp_path / "few", *words).succeed()
     command("report", job, "--predictions", tmp_path / "predicted").succeed()
     (row,) = read_rows((job / "report.html").read_text(), "external-table")
-    assert " of 4 right; fewer than 5 participants of a class" in row.text
+    assert " of 4 correct; fewer than 5 participants of a class" in row.text
     assert next(one["data-value"] for one, _ in row.cells if one.get("data-metric") == "observed") == ""
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda folder: shutil.rmtree(folder), "holds no predictions.csv; give the --out of 'brio predict'"),
+        (
+            lambda folder: shutil.rmtree(folder),
+            "has no predictions.csv; give the folder that 'brio predict --out' wrote",
+        ),
         (lambda folder: (folder / "validation.json").unlink(), "has no validation.json"),
         (lambda folder: (folder / "validation.json").write_text("{}"), "was changed or damaged"),
         (
@@ -129,7 +132,7 @@ def test_predictions_without_labels_have_nothing_to_report(made, job, tmp_path):
     words = ("--reestimates", 4, "--device", "cpu", "--out", tmp_path / "predicted")
     command("predict", made / "evaluated", tmp_path / "bare", *words).succeed()
     line = command("report", job, "--predictions", tmp_path / "predicted").refuse_in_a_line()
-    assert "since no new scan had a label of each class" in line
+    assert "because the new scans lack labels of both classes" in line
 
 
 def test_a_folder_of_predictions_is_not_taken_for_a_job(made):

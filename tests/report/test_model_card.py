@@ -33,7 +33,7 @@ def test_it_says_what_it_is_for_and_what_not(card):
     titles = ["Summary", "Model details", "Intended use", "Data", "Evaluation", "Limitations", "Reproduce"]
     assert headings[1:] == [f"## {title}" for title in titles]
     assert "not a medical device" in card
-    assert "the mean does not predict the score at one site" in card
+    assert "the mean does not predict the score at a single site" in card
 
 
 def test_names_are_escaped_once_and_cannot_break_its_tables(card):

@@ -160,7 +160,7 @@ def test_flat_views_look_the_way_they_say(monkeypatch):
 def test_factors_that_differ_between_seeds_are_one_sentence(rewrite, monkeypatch):
     monkeypatch.setattr(figures, "LEAST_AGREEMENT", 1.1)
     section = read_section(rewrite(), "factors")
-    assert "are not shown, since they differ between seeds" in section
+    assert "are not shown, because they differ between seeds" in section
     assert "<svg" not in section
     assert "q-data" not in section
 

@@ -134,21 +134,21 @@ def test_without_audit_the_page_says_so(copy, rewrite):
     change_json(copy / "plan.json", lambda plan: plan.update(audit=None, excluded={}))
     text = rewrite()
     assert "--keep-all" in read_section(text, "repeat")
-    assert "the exclusions that the audit proposes were not applied" in read_section(text, "exclusions")
+    assert "the exclusions proposed by the audit were not applied" in read_section(text, "exclusions")
 
 
 def test_without_coordinates_weights_or_curves_the_page_says_so(copy, rewrite):
     change_json(copy / COHORT_FACTS, lambda facts: facts["rois"].update(xyz=None))
     text = rewrite()
-    assert "has no coordinates" in text
+    assert "lacks coordinates" in text
     assert "<iframe" not in text
     for path in copy.glob("runs/*/run.json"):
         change_json(path, lambda record: record["details"].pop("validation_curve", None))
     for path in copy.glob("runs/*/weights.safetensors"):
         path.unlink()
     text = rewrite()
-    assert "No factors are stored here" in text
-    assert "No training curves are stored for BRIO." in read_section(text, "training")
+    assert "This folder has no factors" in text
+    assert "This folder has no training curves for BRIO." in read_section(text, "training")
 
 
 def test_without_nilearn_the_page_says_so(copy, rewrite, monkeypatch):
@@ -181,15 +181,15 @@ def test_too_large_a_page_leaves_out_the_viewer_and_says_so(copy, rewrite, monke
     monkeypatch.setattr(figures, "render_brain_viewer", lambda *_: np.random.default_rng(0).bytes(2_000_000).hex())
     text = rewrite()
     assert len(text.encode()) < 1_000_000
-    assert "The interactive brain is left out to keep this page under 1 MB" in text
+    assert "The interactive brain was left out to keep this page below 1 MB" in text
 
 
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
         (lambda folder: (folder / "predictions.csv").unlink(), "predictions.csv: cannot be read"),
-        (lambda folder: (folder / "summary.json").unlink(), "not finished"),
-        (lambda folder: [path.unlink() for path in folder.rglob("*") if path.is_file()], "holds no results"),
+        (lambda folder: (folder / "summary.json").unlink(), "unfinished"),
+        (lambda folder: [path.unlink() for path in folder.rglob("*") if path.is_file()], "has no results"),
         (shutil.rmtree, "this folder does not exist"),
     ],
 )
@@ -218,7 +218,7 @@ def test_every_fold_of_every_seed_is_shown_by_itself(by_folds, tmp_path):
     wanted = {f"fold {row.fold} of seed {row.seed}": row.auc for row in rows.itertuples()}
     assert {name: float(auc) for name, auc in shown} == wanted
     assert f"ridge regression from {100 * rows['auc'].min():.1f} to {100 * rows['auc'].max():.1f}%" in text
-    assert "another seed makes other folds" in text
+    assert "Each seed has its own folds" in text
 
 
 def test_tables_and_figures_of_a_smoke_run_say_so(finished, tmp_path, monkeypatch):

@@ -81,10 +81,10 @@ def test_a_report_shows_reused_results(reused):
     assert {arm.name for arm in evidence.main} == {"ridge", "covariates-only", "gcn"}
     assert evidence.elsewhere == []
     text = write_report(reused).read_text(encoding="utf-8")
-    assert "no method that uses connectomes has an AUC here" not in text
+    assert "no method that uses connectomes has an AUC" not in text
     assert "The highest mean AUC of 2 methods" in text
     assert "best of 2 settings" in text
-    assert "REUSED the folder that holds" in text
+    assert "REUSED is the folder with" in text
     assert {arm.name for arm in evidence.main if arm.roc} == {"ridge", "covariates-only"}
     (line, _) = evidence.commands
     assert [w for w in shlex.split(line) if w.startswith("REUSED")] == [
@@ -153,8 +153,8 @@ def test_arms_with_settings_of_their_own_are_ranked_where_there_are_no_others(st
     mean = 100 * evidence.main[0].summary.auc.mean
     assert "ridge regression, choose_by=source-sites" in text
     assert f"<b>{mean:.0f}%</b>" in text
-    assert "no method that uses connectomes has an AUC here" not in text
-    assert "compare it at least with a linear method" not in text
+    assert "no method that uses connectomes has an AUC" not in text
+    assert "compare it with at least one linear method" not in text
 
 
 def test_studies_alone_make_a_report(studies, tmp_path):
@@ -162,7 +162,7 @@ def test_studies_alone_make_a_report(studies, tmp_path):
     place.parent.mkdir()
     place.symlink_to(studies / "studies")
     text = write_report(tmp_path / "alone", tmp_path / "r.html").read_text(encoding="utf-8")
-    assert "no method that uses connectomes has an AUC here" in text
+    assert "no method that uses connectomes has an AUC" in text
     assert "brio study ablation COHORT --seeds 3 --out DIR" in text
 
 
@@ -262,7 +262,9 @@ def test_the_command_says_that_a_method_is_of_the_users_own(small, tmp_path, req
     run(small, ["ridge"], out=tmp_path / "usual", **words)
     commands = {name: read_evidence(tmp_path / name).commands[0] for name in ("study", "run", "usual")}
     assert [name for name, line in commands.items() if "--load METHODS.py" in line] == ["study", "run"]
-    assert "METHODS.py the file with your own methods" in write_report(tmp_path / "study").read_text(encoding="utf-8")
+    assert "METHODS.py is the file with your own methods" in write_report(tmp_path / "study").read_text(
+        encoding="utf-8"
+    )
 
 
 @pytest.mark.parametrize("width", [1, 30, 70, 1000])
@@ -289,5 +291,5 @@ def test_the_command_of_a_search(small, tmp_path):
     line, rest = read_evidence(tmp_path / "tuned").commands[0], "--set epochs=2 --device cpu --out DIR"
     assert line == f"brio tune COHORT --method mlp --budget 2 --protocol loso --seeds 1 {rest}"
     text = write_report(tmp_path / "tuned").read_text(encoding="utf-8")
-    assert "Settings of each fold, the best of 2" in text
+    assert "Settings of each fold: the best of 2" in text
     assert "best of 2 settings" in text

@@ -96,14 +96,14 @@ def test_a_difference_without_spread_claims_nothing():
 
 def test_level_methods_are_called_level():
     _, difference, _ = write(arm("brio", BASE + 0.001 + WIGGLE), arm("ridge", BASE))
-    assert difference.endswith("; it is below 2 points (two one-sided tests, p < 0.001).")
+    assert difference.endswith("; the difference is below 2 points (two one-sided tests, p < 0.001).")
     _, difference, _ = write(arm("brio", BASE + np.tile([0.2, -0.2], 10)), arm("ridge", BASE))
     assert "one-sided" not in difference
 
 
 def test_caution_names_networks_that_were_trained_too_briefly():
     caution = write(arm("brio", BASE, epochs=6), arm("gcn", BASE, epochs=80), arm("ridge", BASE))[2]
-    assert caution.endswith("; too few epochs may keep down the score of BRIO (6 instead of 80).")
+    assert caution.endswith("; too few epochs may lower the score of BRIO (6 instead of 80).")
     longer = write(arm("brio", BASE, epochs=90), arm("own", BASE, epochs=2), arm("ridge", BASE))[2]
     assert "epochs" not in longer, "more is not few, and the default of an own method is not known"
 
@@ -135,7 +135,7 @@ def test_without_a_linear_model_the_sentence_says_what_is_missing():
     assert write(arm("brio", BASE), arm("gcn", BASE - 0.1))[1].startswith("No linear method was run; GCN scored")
     only = write(arm("brio", BASE))
     assert "highest" not in only[0]
-    assert only[1] == "Only one method was run, so there is no comparison; compare it at least with a linear method."
+    assert only[1] == "Only one method was run, so there is no comparison; compare it with at least one linear method."
 
 
 def test_chance_and_unlabelled_test_scans_are_stated():

@@ -81,7 +81,7 @@ def test_the_text_names_both_estimands_one_test_and_what_was_detectable(folders)
     assert "| gcn | pair-weighted | 3 |" in text
     assert text.count("| p | p, Holm | detectable | detectable, Bonferroni |") == 1, "a pair has one p value"
     assert "p against chance: two-sided corrected t test over sites" in text
-    assert "corrected for the family of these 2 comparisons" in text
+    assert "corrected for these 2 comparisons" in text
 
 
 def test_under_kfold_people_are_not_compared(tmp_path, predictions):
@@ -101,7 +101,7 @@ def test_smoke_runs_are_marked_and_not_tested(tmp_path, predictions, protocol):
     whole = write_job(tmp_path / "whole", predictions, protocol)
     for words in (("compare", job), ("table", job, "--compare", "ridge")):
         marked, tested = (command(*(folder if word is job else word for word in words)).out for folder in (job, whole))
-        assert marked.startswith(f"{describe_smoke_run()} Smoke runs are not tested: p values are left out.\n\n")
+        assert marked.startswith(f"{describe_smoke_run()} Smoke runs are not tested, so there are no p values.\n\n")
         assert not re.search(r"\| p\b|Holm|corrected t test|detectable|two one-sided", marked, re.IGNORECASE)
         assert "| p | p, Holm | detectable |" in tested
         assert "smoke" not in tested
@@ -117,7 +117,7 @@ def test_one_smoke_run_among_whole_jobs_is_named(tmp_path, predictions):
     folders = [write_job(tmp_path / name, part, smoke_run=name == "gcn") for name, part in parts.items()]
     text = compare_jobs(gather(folders))
     assert text.startswith(describe_smoke_run("gcn"))
-    assert "Leave out gcn to test the others." in text.splitlines()[0]
+    assert "To test the other jobs, leave out gcn." in text.splitlines()[0]
     assert "Holm" not in text
 
 

@@ -1,4 +1,4 @@
-"""Explain what a model reads, as tables, and whether it reads the same elsewhere and without each of its sites."""
+"""Explain what a model reads, as tables, and test whether it reads the same in other scans and without each site."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def _compare_strongest(pattern: np.ndarray, difference: np.ndarray, n: int) -> f
 
 
 def find_reason_against_refits(model: Model) -> str:
-    """Say why a model cannot be fitted again without each site; empty where it can."""
+    """State why a model cannot be fitted again without each site; empty if it can."""
     method, explanation = model.method, model.method.explain(model.members[0].fitted)
     if explanation is None or explanation.coefficients is None:
         return f"'{method.name}' has no coefficients of edges, and factors of two fits cannot be matched"
     if method.facts.epochs is not None:
-        return f"'{method.name}' is a network; only closed-form methods are fitted again"
+        return f"'{method.name}' is a neural network; only closed-form methods are fitted again"
     if method.needs_validation:
-        return f"'{method.name}' chooses on validation scans, which a fit without a site does not have"
+        return f"'{method.name}' needs validation scans, which a fit without a site does not have"
     return ""
 
 
@@ -83,7 +83,7 @@ def refit_without_each_site(
     whole = make_training_fold(cohort, member.fitted.run.seed, 0)
     sites = sorted(set(cohort.sites[whole.source].tolist()))
     if len(sites) < LEAST_SITES:
-        raise BrioError(f"{len(sites)} sites hold both classes; at least {LEAST_SITES} are needed to leave one out")
+        raise BrioError(f"{len(sites)} sites have both classes, but at least {LEAST_SITES} are needed to leave one out")
     runs = []
     for site in sites:
         own = cohort.sites[whole.source] == site
@@ -94,7 +94,7 @@ def refit_without_each_site(
     sizes = (*(n for n in SELECTIONS if n < n_edges), n_edges)
     patterns, rows, shares = [], [], []
     for k, run in enumerate(runs):
-        progress(f"reading without {run.fold.name}", k / len(runs))
+        progress(f"fit without {run.fold.name}", k / len(runs))
         connectomes = harmonise_connectomes(plain, run.fold.source, model.harmonisation)
         (fitted,) = method.fit(connectomes, [run]) if together is None else [together[k]]
         inputs = method.gather_inputs(connectomes)
@@ -153,8 +153,7 @@ def tabulate_edges(atlas: Atlas, weights: Weights, stability: Mapping[str, np.nd
     Returns ``roi_a``, ``roi_b``, ``coefficient`` and ``pattern``. With scans: ``pattern_cohort``; with re-estimates of
     them ``pattern_sd_reestimates`` and ``same_sign_reestimates``, the share of re-estimated patterns with the sign of
     ``pattern``; with left-out sites ``same_sign_sites``, the share of fits without a site whose pattern has that sign.
-    These fits share most of their scans: what holds at a site that took no part is in
-    :class:`SitePatterns`.
+    These fits share most of their scans; :class:`SitePatterns` has the results at sites that were not used.
     """
     name, (coefficients, pattern) = atlas.rois["name"].astype(str).to_numpy(), weights
     u, v = np.triu_indices(len(name), 1)
@@ -256,7 +255,7 @@ LEAST_SCANS = 10
 
 @dataclass(frozen=True, eq=False)
 class ModelExplanation:
-    """What a model reads, as tables. Numbers of several members are averaged, those of factors are kept apart."""
+    """What a model reads, as tables. Values of several members are averaged, except those of factors."""
 
     model: Model
     members: tuple[Explanation, ...]  # one for each member of the model
@@ -281,23 +280,23 @@ def explain_model(
 ) -> ModelExplanation:
     """Explain what a model reads.
 
-    A model holds its coefficients, its factors, and their patterns over the scans it was fitted to. Scans are needed
-    for patterns elsewhere and for stability only.
+    A model stores its coefficients, its factors, and their patterns over the scans it was fitted to. Scans are needed
+    only for patterns in other scans and for stability.
     """
     explanations = [model.method.explain(member.fitted) for member in model.members]
     members = tuple(e for e in explanations if e is not None)
     if not members:
         able = ", ".join(entry.name for entry in list_methods() if make_method(entry.name).facts.explains)
         why = f"'{model.method.name}' has neither coefficients of edges nor factors, so there is nothing to explain"
-        raise BrioError(f"{why}. These methods have: {able}")
+        raise BrioError(f"{why}; these methods can be explained: {able}")
     if not any(np.any(p.factor_share if p.pattern is None else p.pattern) for p in model.patterns):
-        raise BrioError(f"'{model.method.name}': it predicts the same for every scan, so there is nothing to explain")
+        raise BrioError(f"'{model.method.name}': predicts the same for every scan, so there is nothing to explain")
     coefficients, pattern = _average(m.coefficients for m in members), _average(p.pattern for p in model.patterns)
     weights = None if coefficients is None or pattern is None else (coefficients, pattern)
     reading: CohortReading | None = None
     by_site: SitePatterns | None = None
     if sites and cohort is None:
-        raise BrioError("sites are left out of a cohort: give the scans that the model was fitted to (--cohort)")
+        raise BrioError("leaving out sites needs a cohort: give the scans that the model was fitted to (--cohort)")
     if sites and (reason := find_reason_against_refits(model)):
         raise BrioError(f"cannot leave out sites: {reason}")
     if cohort is not None:
@@ -311,7 +310,7 @@ def explain_model(
             raise BrioError(f"{cohort.name}: has {len(cohort)} scans, but a pattern needs at least {LEAST_SCANS}")
         if sites:
             model.require_own(
-                cohort, "give that one, with --with and --keep-all as for 'brio fit', or leave out --sites"
+                cohort, "give that cohort, with --with and --keep-all as for 'brio fit', or leave out --sites"
             )
         compute = resolve_device(device)
         plain = Connectomes(cohort, compute.torch_device)
@@ -355,11 +354,11 @@ def _read_cohort(model: Model, plain: Connectomes, K: int, progress: Progress) -
     request = model.request_reestimates(plain, K)
     patterns, reestimated = [], []
     for k, member in enumerate(model.members):
-        progress(f"reading {len(plain)} scans", k / len(model.members))
+        progress(f"patterns of {len(plain)} scans", k / len(model.members))
         inputs = model.gather_inputs(plain, member)
         read = read_scans(model.method, member.fitted, inputs, scans)
         if not find_varying(read.margin).all():
-            raise BrioError(f"{cohort.name}: the model has the same margin for all of its scans: there is no pattern")
+            raise BrioError(f"{cohort.name}: the model has the same margin for every scan, so there is no pattern")
         patterns.append(summarise_reading(read, label))
         if K:
             reestimated.append(read_scans(model.method, member.fitted, inputs, scans, request))

@@ -25,7 +25,7 @@ GROUP_COLOURS = (
     *("#2CA02C", "#FF7F0E", "#9467BD", "#BCBD22", "#8C564B", "#17BECF", "#E377C2", "#7F7F7F"),
     *("#98DF8A", "#FFBB78", "#C5B0D5", "#DBDB8D"),
 )
-"""Neither red nor blue, which are the signs of edges. They repeat after twelve groups."""
+"""Neither red nor blue, which mark the signs of edges. Colours repeat after twelve groups."""
 DRAWN_EDGES = 60
 """Edges in the brain and the chords."""
 NAMED_ROIS = 15
@@ -38,7 +38,7 @@ def draw_matrix(explanation: ModelExplanation) -> Any:
     groups, edges, factors = explanation.groups, explanation.edges, explanation.factors
     if edges is not None:
         figure, axes = make_panels(2, 12.0, 5.6)
-        titles = {"pattern": "Pattern: what goes with the margin", "coefficient": "Coefficient: what is weighed"}
+        titles = {"pattern": "Pattern: change per unit of margin", "coefficient": "Coefficient: weight in the margin"}
         for ax, (column, title) in zip(axes, titles.items(), strict=True):
             matrix = unfold_edges(torch.tensor(edges[column].to_numpy()), len(groups.name)).numpy()[
                 np.ix_(groups.order, groups.order)
@@ -55,7 +55,7 @@ def draw_matrix(explanation: ModelExplanation) -> Any:
     image = ax.imshow(P * assignment[:, groups.order], cmap="viridis", vmin=0, aspect="auto", interpolation="nearest")
     names = [f"factor {j + 1} ({share:.0%} of the margin)" for j, share in enumerate(factors["share"][:J])]
     ax.set_yticks(np.arange(J), names, fontsize=8)
-    _finish_matrix(figure, ax, image, groups, "Share of each region that belongs to a factor")
+    _finish_matrix(figure, ax, image, groups, "Share of each region in each factor")
     return figure
 
 
@@ -105,7 +105,7 @@ def draw_brain(explanation: ModelExplanation) -> Any:
         bars.axvline(0, color="0.3", linewidth=0.6)
     bars.set_yticks(np.arange(len(top)), rois["roi"].to_numpy()[top], fontsize=8)
     bars.tick_params(axis="x", labelsize=8)
-    label = "emphasis (1: none)" if edges is None else "sum over edges: |pattern| (bar), pattern (dot)"
+    label = "emphasis (1: no emphasis)" if edges is None else "sum over edges: |pattern| (bar), pattern (dot)"
     bars.set_xlabel(label, fontsize=8)
     bars.spines[["top", "right"]].set_visible(False)
     size = 1 + 60 * ((score - score.min()) / max(np.ptp(score), 1e-12)) ** 3  # the highest stand out
@@ -137,7 +137,7 @@ def draw_brain(explanation: ModelExplanation) -> Any:
 
 
 def draw_chords(explanation: ModelExplanation) -> Any:
-    """Draw the strongest edges as chords of a circle on which ROIs lie group by group."""
+    """Draw the strongest edges as chords of a circle on which ROIs are arranged by group."""
     from matplotlib.collections import LineCollection
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
@@ -202,8 +202,8 @@ _HEADINGS = {
     "absolute_pattern": "sum of absolute patterns",
     "signed_pattern": "sum of patterns",
     "pattern_cohort": "pattern in these scans",
-    "same_sign_reestimates": "share of re-estimates with this sign",
-    "same_sign_sites": "share of fits without a site with this sign",
+    "same_sign_reestimates": "share of re-estimates with the same sign",
+    "same_sign_sites": "share of leave-one-site-out fits with this sign",
     "lowest_rank_reestimates": "worst rank in re-estimates",
     "lowest_rank_sites": "worst rank without a site",
     "share": "share of the margin",
@@ -211,13 +211,13 @@ _HEADINGS = {
     "rois": "main regions",
     "reliability": "share of variance between scans",
 }
-"""What columns are called on the page; the others by their own names."""
+"""Headings of columns on the page; other columns keep their names."""
 
 
 def write_explanation(
     explanation: ModelExplanation, out: str | Path, render_page: Callable[[str, Path], str]
 ) -> list[str]:
-    """Write an explanation, with its hashes, to a new folder, which is there whole or not at all.
+    """Write an explanation, with its hashes, to a new folder, completely or not at all.
 
     The page is rendered from the text and from the folder with its figures.
     """
@@ -284,36 +284,36 @@ def _write_column(column: pd.Series) -> list[str]:
 
 
 def _name_scans(explanation: ModelExplanation) -> list[str]:
-    """Say in a line which scans were given, if any."""
+    """Describe in one line the scans that were given, if any."""
     reading = explanation.reading
     if reading is None:
         return []
     others = explanation.model.training.n_scans - reading.n_learned
-    seen = f"it was fitted to {reading.n_learned or 'none'} of them"
+    seen = f"the model was fitted to {reading.n_learned or 'none'} of them"
     seen += f" and to {format_count(others, 'other')}" if reading.n_learned and others > 0 else ""
-    scans = "those it was fitted to" if reading.is_training else seen
+    scans = "the scans that the model was fitted to" if reading.is_training else seen
     return [f"read on {reading.patterns[0].n_scans} scans of {escape_markdown(reading.name)}: {scans}"]
 
 
 def _find_reason_against_brain(explanation: ModelExplanation) -> str:
     atlas = explanation.model.atlas
     if not atlas.has_coordinates or not np.isfinite(explanation.rois[["x", "y", "z"]].to_numpy(dtype=float)).all():
-        return f"no brain is drawn: atlas '{escape_markdown(atlas.name)}' lacks coordinates of some ROIs"
+        return f"no brain is drawn: atlas '{escape_markdown(atlas.name)}' lacks coordinates for some ROIs"
     if import_brain_plots() is None:
         return "no brain is drawn: nilearn is not installed; install it (pip install nilearn) and repeat the command"
     return ""
 
 
 def _list_what_is_missing(explanation: ModelExplanation) -> list[str]:
-    """What was not computed, and what to do for it."""
+    """List what was not computed, and how to compute it."""
     reading, missing = explanation.reading, []
     if reading is None or not reading.reestimated:
         given = (
-            "no scans were given (--cohort)" if reading is None else "no re-estimates were asked for (--reestimates)"
+            "no scans were given (--cohort)" if reading is None else "no re-estimates were requested (--reestimates)"
         )
         missing.append(f"stability under re-estimation: {given}")
     if explanation.sites is None:
-        reason = find_reason_against_refits(explanation.model) or "it was not asked for (--cohort with --sites)"
+        reason = find_reason_against_refits(explanation.model) or "not requested (--cohort with --sites)"
         missing.append(f"stability over left-out sites: {reason}")
     elif explanation.factors is not None:
         missing.append("stability of factors over left-out sites: factors of two fits cannot be matched")

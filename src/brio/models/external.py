@@ -1,4 +1,4 @@
-"""Predictions of scans whose diagnosis is known, and what is written of predictions."""
+"""External validation: scores of predictions for scans with labels, and the files and summary of predictions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .ranges import describe_codes
 from .text import fill_text
 
 FEW_PER_CLASS = 5
-"""With fewer of a class, each of them makes up a quarter of the AUC or more, and DeLong's variance says nothing."""
+"""With fewer of a class, each determines a quarter of the AUC or more, and DeLong's variance is meaningless."""
 
 _Z = 1.959963984540054
 
@@ -78,47 +78,47 @@ class ExternalScores:
 
     @property
     def n_right(self) -> int:
-        """Number of participants whose probability is on the side of their label."""
+        """Number of participants that are classified correctly."""
         return round((self.pooled.accuracy.value or 0.0) * self.n_people)
 
     @property
     def caution(self) -> str:
-        """Why these scans are too few to tell; empty where they are not."""
+        """Why there are too few participants to judge the predictions; empty if there are enough."""
         if min(self.n_patients, self.n_controls) >= FEW_PER_CLASS:
             return ""
         return (
-            f"fewer than {FEW_PER_CLASS} participants of a class are too few to tell how good predictions are: each of "
-            "them makes up a quarter of the AUC or more"
+            f"fewer than {FEW_PER_CLASS} participants of a class are too few to judge the predictions, because each of "
+            "them determines a quarter of the AUC or more"
         )
 
     @property
     def warning(self) -> str:
-        """Why the mean over sites may mislead; empty where no site is small."""
+        """Why the mean over sites may mislead; empty if no site is small."""
         if self.n_small_sites == 0 or self.n_two_class_sites < 2:
             return ""
         own = f"{self.n_small_sites} of {self.n_two_class_sites} sites"
         verb = "has" if self.n_small_sites == 1 else "have"
         return (
-            f"{own} {verb} fewer than {FEW_PER_CLASS} participants of a class and count as much in the mean over sites "
-            "as large ones; the pair-weighted AUC weights sites by their size"
+            f"{own} {verb} fewer than {FEW_PER_CLASS} participants of a class, but the mean over sites weights all "
+            "sites equally; the pair-weighted AUC weights sites by their size"
         )
 
     def name_participants(self, classes: tuple[str, str]) -> str:
-        """Say how many participants of each class there are, at how many sites."""
+        """State the number of participants of each class, and the number of sites."""
         names = ClassNames(*classes)
-        where = "" if self.n_sites == 1 else f" of {self.n_sites} sites"
+        where = "" if self.n_sites == 1 else f" at {self.n_sites} sites"
         return f"{self.n_patients} {names.positives} and {self.n_controls} {names.negatives}{where}"
 
     def name_left_out(self) -> str:
-        """Say how many participants were left out, because the model has seen them; empty where nobody was."""
-        return f"; {format_count(self.n_known, 'participant')} known to the model left out" if self.n_known else ""
+        """State how many participants were left out because the model has seen them; empty if none were."""
+        return f"; left out: {format_count(self.n_known, 'participant')} known to the model" if self.n_known else ""
 
     def describe(self, classes: tuple[str, str], rows: list[ScoreRow]) -> list[str]:
-        """Say the scores in a few lines: the names of the labels 0 and 1, and :func:`tabulate_scores`."""
+        """Write the scores in a few lines, from the names of the labels 0 and 1 and :func:`tabulate_scores`."""
         lines = [f"external validation: {self.name_participants(classes)}{self.name_left_out()}"]
         if self.caution:
-            return [*lines, f"{self.n_right} of {self.n_people} right; {self.caution}"]
-        cells = [("", "here", "expected")]
+            return [*lines, f"{self.n_right} of {self.n_people} correct; {self.caution}"]
+        cells = [("", "observed", "expected")]
         cells += [(row.name, row.show(row.here), row.show(row.expected)) for row in rows]
         widths = [max(len(cell[k]) for cell in cells) for k in (0, 1)]
         lines += [f"  {a:<{widths[0]}}  {b:<{widths[1]}}  {c}".rstrip() for a, b, c in cells]
@@ -126,7 +126,7 @@ class ExternalScores:
 
 
 class ScoreRow(NamedTuple):
-    """A score of external validation beside what the evidence promised: its field, its name, and how it is written."""
+    """An observed score, the score expected from the evidence, and how both are written."""
 
     field: str
     name: str
@@ -136,12 +136,12 @@ class ScoreRow(NamedTuple):
     digits: int = 1
 
     def show(self, estimate: Estimate) -> str:
-        """Write one of the two with its interval; empty where it is unknown."""
+        """Write one of the two with its interval; empty if it is unknown."""
         value, interval = self.write(estimate)
         return f"{value} ({interval})" if interval else value
 
     def write(self, estimate: Estimate) -> tuple[str, str]:
-        """Write one of the two, and its interval; empty where they are unknown."""
+        """Write one of the two, and its interval; empty if they are unknown."""
 
         def show(value: float) -> str:
             return f"{self.factor * value:.{self.digits}f}"
@@ -155,10 +155,10 @@ class ScoreRow(NamedTuple):
 def expect_scores(
     evidence: Evidence | None, rule: CallRule | None, unflagged: float, n_sites: int
 ) -> dict[str, Estimate]:
-    """List what the evidence promises for scans of some sites, of which a share is unflagged.
+    """List the scores that the evidence predicts for scans of some sites, of which a share is unflagged.
 
-    Returns by the fields of :class:`ExternalScores`. Where the evidence has an interval for one new site, the AUC of
-    one site has that interval, which is wider than that of the mean.
+    Keys are fields of :class:`ExternalScores`. If the evidence has an interval for one new site, the AUC of one site
+    has that interval, which is wider than that of the mean.
     """
     if evidence is None:
         return {}
@@ -177,16 +177,16 @@ def expect_scores(
 
 
 def tabulate_scores(scores: ExternalScores | None, expected: Mapping[str, Estimate]) -> list[ScoreRow]:
-    """List the known scores, each beside what is expected; without scores what is expected alone."""
+    """List observed and expected scores; only the expected ones if there are no scores."""
     over = "" if scores is not None and scores.n_sites == 1 else ", mean over sites"
     n_called = f"the {scores.n_called}" if scores else "those"
     words: dict[str, tuple[Any, ...]] = {
         "auc": (f"AUC{over}, %",),
         "pair_weighted_auc": ("AUC, pair-weighted, %",),
         "accuracy": (f"accuracy{over}, %",),
-        "called": ("called, % (never those with a flag)",),
+        "called": ("called, % (flagged scans are never called)",),
         "accuracy_called": (f"accuracy of {n_called} called, %",),
-        "brier": ("Brier score (always 50%: 0.25)", 1, 3),
+        "brier": ("Brier score (0.25 if always 50%)", 1, 3),
         "slope": ("calibration slope (perfect: 1)", 1, 2),
         "intercept": ("calibration intercept (perfect: 0)", 1, 2),
     }
@@ -232,10 +232,10 @@ def _average_sites(scores: pd.Series) -> Estimate:
 
 
 def score_labelled_scans(cohort: Cohort, predictions: ScanPredictions) -> ExternalScores | None:
-    """Score predictions where new scans have labels of both classes; None where they have not.
+    """Score predictions if the new scans have labels of both classes; else return None.
 
     Logits are averaged over a participant's scans. Scans without a site count as those of one site. Participants with a
-    scan that the model has seen are left out: their labels are no news to it.
+    scan that the model has seen are left out, because it has learned from their labels.
     """
     seen = predictions.table["flag"].str.split().map(lambda codes: "known" in codes).to_numpy(dtype=bool)
     is_known = np.isin(cohort.participant_ids, cohort.participant_ids[seen])
@@ -306,7 +306,7 @@ PAGE = "predictions.html"
 
 @dataclass(frozen=True, kw_only=True)
 class Validation(ExternalScores):
-    """External validation of a model, as ``validation.json`` keeps it: its scores beside what its evidence promised."""
+    """External validation of a model, as stored in ``validation.json``: observed scores, and those expected."""
 
     method: Name
     is_adapted: bool
@@ -327,12 +327,12 @@ class Validation(ExternalScores):
 
     @property
     def participants(self) -> str:
-        """Say how many participants of each class there are, at how many sites."""
+        """State the number of participants of each class, and the number of sites."""
         return self.name_participants(self.classes)
 
 
 def validate(model: Model, cohort: Cohort, predictions: ScanPredictions) -> Validation | None:
-    """Compare predictions with labels; None where new scans do not have labels of both classes."""
+    """Compare predictions with labels; None if the new scans do not have labels of both classes."""
     if (scores := score_labelled_scans(cohort, predictions)) is None:
         return None
     expected = expect_scores(model.evidence, predictions.rule, scores.n_unflagged / scores.n_people, scores.n_sites)
@@ -351,19 +351,19 @@ def read_validation(folder: str | Path) -> Validation:
     """Read the external validation in a folder of ``brio predict``."""
     path = Path(folder) / VALIDATION
     if not path.with_name(PREDICTIONS).is_file():
-        raise BrioError(f"{folder}: holds no {PREDICTIONS}; give the --out of 'brio predict'")
+        raise BrioError(f"{folder}: has no {PREDICTIONS}; give the folder that 'brio predict --out' wrote")
     if not path.exists():
         raise BrioError(
-            f"{folder}: has no {VALIDATION}, since no new scan had a label of each class; nothing to report"
+            f"{folder}: has no {VALIDATION}, because the new scans lack labels of both classes; leave the folder out"
         )
-    remedy = "give the command of 'brio predict' again, with another --out"
+    remedy = "repeat 'brio predict' with another --out"
     return from_json(Validation, read_json(path, remedy), path, remedy)
 
 
 def write_predictions(
     model: Model, cohort: Cohort, predictions: ScanPredictions, out: str | Path, page: str
 ) -> list[str]:
-    """Write predictions, their page and their hashes to a new folder, and say in a few lines what they show."""
+    """Write predictions, their page and their hashes to a new folder, and return a summary in a few lines."""
     folder = Path(out)
     validation, lines = validate(model, cohort, predictions), []
     with create_whole_folder(folder) as partial:
@@ -380,14 +380,14 @@ def write_predictions(
         write_new(partial / PAGE, page)
         write_sums(partial)
     lines += summarise_predictions(model, cohort, predictions)
-    lines.append("low and high are about other minutes of the same scan, not about another day")
+    lines.append("low and high are an interval for other minutes of the same scan, not for another day")
     return [*lines, f"wrote {folder / PREDICTIONS}", f"wrote {folder / PAGE}"]
 
 
 def summarise_predictions(model: Model, cohort: Cohort, predictions: ScanPredictions) -> list[str]:
-    """Say in a few lines what predictions show."""
+    """Summarise predictions in a few lines."""
     table, rule, called = predictions.table, predictions.rule, find_called(predictions.table)
-    seen = {"fitted to": model.find_learned_scans(cohort)}  # nobody shall take their scores for external validation
+    seen = {"fitted to": model.find_learned_scans(cohort)}  # their scores are no external validation
     if model.adaptation is not None and model.adaptation.known_scans is not None:
         seen["adapted to"] = model.adaptation.known_scans.recognise(cohort)
     text = fill_text(

@@ -1,4 +1,4 @@
-"""What an answer of the best method means for one person: decisions, predictive values, calibration, subgroups."""
+"""What a prediction of the best method means for one individual: predictive values, calibration, subgroups."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from ..protocol.statistics import (
 from .comparisons import EvidenceArm
 
 STRONG, WEAK = (10.0, 0.1), (2.0, 0.5)
-"""Likelihood ratios of a positive and a negative answer that change what is known much, and hardly (Jaeschke et al.
+"""Likelihood ratios of a positive and a negative prediction that change the odds much, or hardly (Jaeschke et al.
 1994)."""
 DISAGREEMENT = 0.03
-"""A balanced accuracy this far below what the AUC allows is explained."""
+"""The report explains a balanced accuracy that is this far below what the AUC allows."""
 
 
 HIGH_SPECIFICITY = 0.9
@@ -72,14 +72,14 @@ class OperatingPoint:
 
     @property
     def likelihood_ratios(self) -> tuple[float, float]:
-        """By how much a positive and a negative answer multiply the odds; NaN where no such answer is given."""
+        """Factors by which a positive and a negative prediction multiply the odds; NaN without such predictions."""
         sensitivity, specificity = self.rates
         odds = (sensitivity, 1 - specificity), (1 - sensitivity, specificity)
         positive, negative = (a / b if b > 0 else math.inf if a > 0 else math.nan for a, b in odds)
         return positive, negative
 
     def predictive_values(self, prevalence: float) -> tuple[float, float]:
-        """Compute how often a positive and a negative answer are right, by Bayes' rule; NaN where none is given."""
+        """Compute how often positive and negative predictions are correct, by Bayes' rule; NaN without any."""
         sensitivity, specificity = self.rates
         right = sensitivity * prevalence, specificity * (1 - prevalence)
         wrong = (1 - specificity) * (1 - prevalence), (1 - sensitivity) * prevalence
@@ -87,7 +87,7 @@ class OperatingPoint:
         return positive, negative
 
     def count_decisions(self, people: int, prevalence: float) -> Confusion:
-        """Count the answers that so many people would get."""
+        """Count the predictions that this many individuals would get."""
         sensitivity, specificity = self.rates
         ill = round(people * prevalence)
         true_positive, true_negative = round(ill * sensitivity), round((people - ill) * specificity)
@@ -114,13 +114,13 @@ def balanced_accuracy_allowed(auc: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """What is known about the answers of a method."""
+    """What is known about the predictions of a method for individuals."""
 
     arm: EvidenceArm
 
     @cached_property
     def points(self) -> list[OperatingPoint]:
-        """At the method's own threshold; then at 90% specificity, where there is a ROC curve."""
+        """At the method's own threshold, then at 90% specificity if there is a ROC curve."""
         own = OperatingPoint("its own threshold", self.arm.summary.sensitivity, self.arm.summary.specificity)
         points = [own] if own.sensitivity.mean is not None and own.specificity.mean is not None else []
         if (roc := self.arm.roc) is not None:  # at 90% specificity each site (or fold) has its own threshold
@@ -138,7 +138,7 @@ class Answers:
 
     @property
     def prevalence(self) -> float:
-        """Share of the positive class in these data; one half where it is not known."""
+        """Share of the positive class in these data; one half if unknown."""
         return self.confusion.prevalence if self.confusion else 0.5
 
     @cached_property
@@ -159,7 +159,7 @@ class Answers:
 
     @property
     def detectable_auc(self) -> float | None:
-        """The smallest true mean AUC that a test against chance finds with 80% power; None where no AUC is."""
+        """The smallest true mean AUC that a test against chance detects with 80% power; None if there is none."""
         scores, correction = self.arm.scores, results.mean_correction(self.arm.rows, self.arm.protocol)
         if len(scores) < 2:
             return None
@@ -169,13 +169,13 @@ class Answers:
 
     @property
     def has_equal_scores(self) -> bool:
-        """Whether two sites or more have the same AUC, such as 1, so that no test is possible."""
+        """Whether two or more sites all have the same AUC, such as 1, so that no test is possible."""
         auc = self.arm.summary.auc
         return self.arm.unit == "site" and auc.n > 1 and auc.interval is None
 
     @property
     def unused_accuracy(self) -> float | None:
-        """The balanced accuracy that the AUC allows, where decisions stay below it; else None."""
+        """The balanced accuracy that the AUC allows, if the decisions do not reach it; else None."""
         auc, reached = self.arm.summary.auc, self.arm.summary.balanced_acc.mean
         if auc.mean is None or reached is None or auc.interval is None or auc.interval[0] <= 0.5:
             return None  # no threshold helps scans in a random order
@@ -195,7 +195,7 @@ def _count_decisions(predictions: pd.DataFrame) -> Confusion:
 
 
 class Judgement(NamedTuple):
-    """The answer to a question of the verdict."""
+    """The answer to one of the two questions of the verdict."""
 
     answer: str
     reason: str  # one sentence without its full stop
@@ -214,56 +214,60 @@ def judge_transfer(answers: Answers | None, smoke_reason: str = "", p_values: Se
     better than chance too often, so its p value is corrected for all of them (Holm).
     """
     if answers is None:
-        return Judgement("Not known", "no method that uses connectomes has an AUC here")
+        return Judgement("Not known", "no method that uses connectomes has an AUC")
     auc, name = answers.arm.summary.auc, answers.arm.title
     if smoke_reason:
         return Judgement("Not known", f"this is a smoke run ({smoke_reason}), which supports no claim")
     if answers.arm.unit == "fold":
-        return Judgement("Not tested", "scans of every site took part in training, so a new hospital was never tested")
+        return Judgement("Not tested", "scans of every site were used for training, so no unseen site was tested")
     if auc.n < 2:
-        return Judgement("Not known", f"one site is too few to say how {name} does at another")
+        return Judgement("Not known", f"one site is too few to tell how well {name} works at others")
     if auc.interval is None:
-        return Judgement("Not tested", f"{name} has the same AUC at all {auc.n} sites, so its spread is not known")
+        return Judgement(
+            "Not tested", f"{name} has the same AUC at all {auc.n} sites, so the spread over sites is unknown"
+        )
     if format_interval(auc.interval) == UNKNOWN_INTERVAL:
         return Judgement("Not known", f"{auc.n} sites are too few for an interval")
     if auc.interval[0] <= 0.5:
-        few = f"{auc.n} sites are few: " if auc.n <= FEW_SITES else ""
+        few = f"with only {auc.n} sites, " if auc.n <= FEW_SITES else ""
         return Judgement("No", f"{few}{name} was not significantly better than chance at sites it was not trained on")
     corrected = adjust_holm([1.0 if p is None else p for p in p_values])
     if len(corrected) > 1 and corrected[0] > ALPHA:
         best = f"{name}, the best of {len(corrected)} methods,"
-        p = f"{state_p(corrected[0])}, corrected for all of them"
+        p = f"{state_p(corrected[0])}, corrected for all methods"
         return Judgement("No", f"{best} was not significantly better than chance at sites it was not trained on ({p})")
     return Judgement("Yes", f"{name} was significantly better than chance at sites it was not trained on")
 
 
 def judge_usability(answers: Answers | None, transfer: Judgement) -> Judgement:
-    """Judge whether answers about one person can be used, after :func:`judge_transfer`.
+    """Judge whether predictions for one individual can be used, after :func:`judge_transfer`.
 
     No result of a retrospective evaluation makes a method usable: the best answer is "not yet".
     """
     if answers is None or not (transfer.answer == "Yes" or answers.has_equal_scores):
         return Judgement("Not known" if transfer.answer == "Not known" else "No", transfer.reason)
     if not answers.points:
-        return Judgement("No", f"sensitivity and specificity of {answers.arm.title} are not known")
+        return Judgement("No", f"sensitivity and specificity of {answers.arm.title} are unknown")
     positive, negative = answers.points[0].likelihood_ratios
     size = f"{_describe_ratio('positive', positive)}, {_describe_ratio('negative', negative)}"
     if positive >= STRONG[0] and negative <= STRONG[1]:
-        return Judgement("Not yet", "an answer changes much, but only a prospective study can confirm it", size)
+        return Judgement(
+            "Not yet", "a prediction changes the odds strongly, but only a prospective study can confirm this", size
+        )
     if positive >= WEAK[0] or negative <= WEAK[1]:
-        return Judgement("No", "an answer changes what is known about a person too little for a decision", size)
-    # also where no such answer is given
-    return Judgement("No", "an answer hardly changes what is known about a person", size)
+        return Judgement("No", "a prediction changes the odds for an individual too little for a decision", size)
+    # also if no such prediction was made
+    return Judgement("No", "a prediction hardly changes the odds for an individual", size)
 
 
-def _describe_ratio(answer: str, ratio: float) -> str:
-    """Say by how much an answer multiplies the odds, or why that has no number."""
+def _describe_ratio(prediction: str, ratio: float) -> str:
+    """State the factor by which a prediction multiplies the odds, or why there is none."""
     if math.isnan(ratio):
-        return f"no answer was {answer}"
+        return f"no prediction was {prediction}"
     if ratio in (0.0, math.inf):
-        always_right = (ratio > 0) == (answer == "positive")
-        return f"no {answer} answer was {'wrong' if always_right else 'right'}"
-    return f"a {answer} answer multiplies the odds by {format_number(ratio, 1 if ratio >= 1 else 2)}"
+        always_correct = (ratio > 0) == (prediction == "positive")
+        return f"no {prediction} prediction was {'wrong' if always_correct else 'correct'}"
+    return f"a {prediction} prediction multiplies the odds by {format_number(ratio, 1 if ratio >= 1 else 2)}"
 
 
 SMALLEST_CLASS = 10

@@ -1,4 +1,4 @@
-"""What a report says of the cohort and its audit, and the figure of its sites."""
+"""The cohort and its audit in a report, and the figure of the sites."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ AuditLine = tuple[str, str]
 
 
 def find_audit_warnings(audit: dict[str, Any], classes: ClassNames) -> dict[str, str]:
-    """Find what lets a classifier be right without the brain, makes labels doubtful, or a site unfit for testing.
+    """Find shortcuts for a classifier, doubtful labels, and sites that are unfit for testing.
 
-    The verdict and the lines of the audit both read this, so that they agree.
+    Both the verdict and the lines of the audit use these warnings, so they agree.
     """
     warnings = {}
     conflicting = sum(not pair["same_label"] for pair in audit.get("duplicates") or ())
@@ -53,17 +53,17 @@ def _is_significant(test: dict[str, Any] | None) -> bool:
 
 
 def list_audit_lines(job: StoredJob, classes: ClassNames) -> list[AuditLine]:
-    """List what the audit of a job found, one sentence per question."""
+    """List the findings of the audit of a job, one sentence per question."""
     plan, audit = job.require_plan(), job.audit
     if plan.audit is None:
-        return [("warn", "All scans are used: the exclusions that the audit proposes were not applied (--keep-all).")]
+        return [("warn", "All scans were used: the exclusions proposed by the audit were not applied (--keep-all).")]
     used, n_excluded = job.summary.n_scans, len(plan.excluded)
-    lines: list[AuditLine] = [("ok", f"All {format_count(used, 'scan')} are used.")]
+    lines: list[AuditLine] = [("ok", f"All {format_count(used, 'scan')} were used.")]
     if n_excluded:
         total = format_count(used + n_excluded, "scan")
-        lines = [("note", f"{used:,} of {total} are used; {n_excluded:,} excluded (see below).")]
+        lines = [("note", f"{used:,} of {total} were used; {n_excluded:,} excluded.")]
     if audit is None:
-        return [*lines, ("note", "Other findings of the audit are not stored in this folder (it has no audit.json).")]
+        return [*lines, ("note", "Other findings of the audit are not stored in this folder (there is no audit.json).")]
     warnings = find_audit_warnings(audit, classes)
     lines += [*_describe_scans(audit, warnings), *_describe_labels(audit, warnings, classes)]
     if audit.get("covariates"):
@@ -71,7 +71,7 @@ def list_audit_lines(job: StoredJob, classes: ClassNames) -> list[AuditLine]:
     tr = audit["repetition_time"]
     values = sorted({float(value) for by_value in tr["by_site"].values() for value in by_value}) if tr else []
     if tr is None:
-        lines.append(("note", "The repetition time is not stated."))
+        lines.append(("note", "The repetition time is not given."))
     elif len(values) > 1:
         lines.append(("note", f"Repetition times range from {values[0]:.2f} to {values[-1]:.2f} s."))
     return lines
@@ -101,7 +101,7 @@ def _describe_scans(audit: dict[str, Any], warnings: dict[str, str]) -> Iterator
     if not audit["dead_by_site"]:
         yield "ok", "Every region has signal in every scan."
     if not_checked:
-        yield "note", f"Not checked, since connectomes have no frames: {join_names(not_checked)}."
+        yield "note", f"Not checked, because connectomes have no frames: {join_names(not_checked)}."
     if audit["non_finite"]:
         scans = format_count(len(audit["non_finite"]), "scan has", "scans have")
         yield "note", f"{scans} frames with missing values."
@@ -113,7 +113,7 @@ def _describe_scans(audit: dict[str, Any], warnings: dict[str, str]) -> Iterator
 def _describe_labels(audit: dict[str, Any], warnings: dict[str, str], classes: ClassNames) -> Iterator[AuditLine]:
     """Describe the classes at sites, and scan length by site."""
     if audit["one_class"]:
-        yield "warn", f"One class only at {join_names(audit['one_class'])}: no AUC there, and not used for training."
+        yield "warn", f"One class only at {join_names(audit['one_class'])}: no AUC, and not used for training."
     elif audit["small_class"]:
         least, sites = audit["rules"]["min_class"], join_names(audit["small_class"])
         yield "note", f"Fewer than {least} participants in a class at {sites}."
@@ -127,20 +127,20 @@ def _describe_labels(audit: dict[str, Any], warnings: dict[str, str], classes: C
         yield level, f"The share of {classes.positives} {found} sites ({size})."
     if by_site.get("eta_squared") is not None:
         frames = f"{by_site['shortest']} to {by_site['longest']} frames"
-        yield "note", f"Scans have {frames}; {100 * by_site['eta_squared']:.0f}% of the variance lies between sites."
+        yield "note", f"Scans have {frames}; {100 * by_site['eta_squared']:.0f}% of the variance is between sites."
 
 
 def _describe_covariates(covariates: Sequence[dict[str, Any]], classes: ClassNames) -> Iterator[AuditLine]:
     """Describe each covariate that differs between classes, and count the others."""
     for one in (one for one in covariates if one["warn"]):
         zero, own = one["typical"]
-        means = f"{own:.4g} in {classes.positives}, {zero:.4g} in {classes.negatives}"
+        means = f"mean {own:.4g} in {classes.positives}, {zero:.4g} in {classes.negatives}"
         if one["kind"] == "category":
             means = f"{own:.0%} {one['value']} in {classes.positives}, {zero:.0%} in {classes.negatives}"
         inside = one["auc_inside"] is not None
         auc, p = (one["auc_inside"], one["p_inside"]) if inside else (one["auc"], one["p"])
         where = "within sites" if inside else "over all sites"
-        size = f"{means}; AUC alone {format_percent(auc)}% {where}, {state_p(p)}"
+        size = f"{means}; AUC {format_percent(auc)}% {where}, {state_p(p)}"
         name = _name_covariate(one["column"])
         yield "warn", f"{name[:1].upper()}{name[1:]} differs between classes ({size})."
     similar = [_name_covariate(one["column"]) for one in covariates if not one["warn"]]

@@ -1,4 +1,4 @@
-"""How the methods of one or several jobs compare: ranks, differences over sites and participants, tables."""
+"""Comparisons of the methods of one or several jobs: ranks, differences over sites and participants, tables."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def compare_arms(arms: Sequence[EvidenceArm]) -> Comparison:
 PROTOCOL_NAMES = {"loso": "leave one site out", "kfold": "k-fold"}
 UNITS = {"loso": "sites", "kfold": "folds"}
 MOST_NAMED = 12
-DETECTABLE = "Detectable: the smallest true difference that the test finds with 80% power"
+DETECTABLE = "Detectable: smallest true difference that the test detects with 80% power"
 LEVEL = f"{100 * EQUIVALENCE_MARGIN:g} points"
 
 
@@ -217,16 +217,16 @@ def _label_jobs(jobs: Sequence[StoredJob]) -> tuple[dict[str, StoredJob], str]:
         other = first.setdefault(summary.cohort, label)
         known = labelled[other].summary
         if known.fold_rule != summary.fold_rule or known.fingerprint != summary.fingerprint:
-            why = "are of other scans" if known.fingerprint != summary.fingerprint else "were made by another rule"
-            raise BrioError(f"{label}: its folds {why} than those of {other}, so scores cannot be paired; run again")
+            why = "are of different scans" if known.fingerprint != summary.fingerprint else "follow a different rule"
+            raise BrioError(f"{label}: its folds {why} from those of {other}, so scores cannot be paired; run again")
     smoke = [label for label, job in labelled.items() if job.summary.smoke_run]
     if not smoke:
         return labelled, ""
-    left_out = "Smoke runs are not tested: p values are left out."
+    left_out = "Smoke runs are not tested, so there are no p values."
     if len(smoke) == len(labelled):
         return labelled, f"{results.describe_smoke_run()} {left_out}"
     marked = " ".join(map(results.describe_smoke_run, smoke))
-    return labelled, f"{marked} {left_out} Leave out {join_names(smoke)} to test the others."
+    return labelled, f"{marked} {left_out} To test the other jobs, leave out {join_names(smoke)}."
 
 
 def join_rows(jobs: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, dict[tuple[str, str], str]]:
@@ -275,7 +275,7 @@ def compare_methods(rows: pd.DataFrame, reference: str) -> pd.DataFrame:
             differences.insert(0, "cohort", cohort)
             parts.append(differences)
     if not parts:
-        raise BrioError(f"nothing to compare with '{reference}': no cohort and protocol has it and another method")
+        raise BrioError(f"nothing to compare with '{reference}': no other method was run on its cohort and protocol")
     return pd.concat(parts, ignore_index=True)
 
 
@@ -292,15 +292,15 @@ def comparison_table(rows: pd.DataFrame, reference: str, tested: bool = True) ->
         name, units = f"{cohort}, {PROTOCOL_NAMES[protocol]}", UNITS[protocol]
         if not len(selected):
             methods = ", ".join(dict.fromkeys(group["method"]))
-            texts.append(f"{name}: nothing to compare with {reference}; only {methods} ran there\n")
+            texts.append(f"{name}: nothing to compare with {reference} (methods with results: {methods})\n")
             continue
-        title = f"Difference in AUC to {reference}, in points: {name}"
+        title = f"Difference in AUC from {reference}, in points: {name}"
         notes = [_describe_test(group, units, len(selected), tested), *_name_missing(group, units)]
         if tested:
             level = selected.loc[selected["p_level"] <= ALPHA, "method"]  # by two one-sided tests
             if len(level):
                 notes.append(f"No difference within {LEVEL} (two one-sided tests, 5%): {', '.join(level)}.")
-            family = f"; Bonferroni: at a level for {len(selected)} comparisons." if len(selected) > 1 else "."
+            family = f"; Bonferroni: corrected for {len(selected)} comparisons." if len(selected) > 1 else "."
             warned = selected[selected["warning"] != ""].groupby("warning", sort=False)["method"].agg(", ".join)
             notes += [DETECTABLE + family, *(f"{methods}: {warning}." for warning, methods in warned.items())]
         texts.append("\n".join([title, "", _format_differences(selected, units, tested), "", *notes]) + "\n")
@@ -318,7 +318,7 @@ def paired_scores(rows: pd.DataFrame) -> pd.DataFrame:
     for unit, (least, most) in zip(results.name_units(unequal.index), unequal.to_numpy().tolist(), strict=True):
         raise BrioError(
             f"{cohort}, {unit}: some methods were tested on {least} participants, others on {most}; "
-            "run them with the same exclusions and folds"
+            "run all methods with the same exclusions and folds"
         )
     scores = results.average_seeds(rows, units=units)
     position = {entry.name: k for k, entry in enumerate(list_methods())}
@@ -343,8 +343,8 @@ def _format_differences(differences: pd.DataFrame, units: str, tested: bool) -> 
 def _describe_test(group: pd.DataFrame, units: str, comparisons: int, tested: bool) -> str:
     """Describe what was tested and how, for the caption."""
     several = tested and comparisons > 1
-    family = f"; p, Holm: corrected for the family of these {comparisons} comparisons." if several else "."
-    test = f"{'Two-sided corrected t test' if tested else 'Interval: corrected t'} over"
+    family = f"; p, Holm: corrected for these {comparisons} comparisons." if several else "."
+    test = f"{'Two-sided corrected t test' if tested else 'Corrected t interval'} over"
     if units == "folds":
         return f"{test} the folds of all seeds (Nadeau & Bengio 2003){family}"
     seeds = group.groupby("method")["seed"].nunique()
@@ -352,11 +352,11 @@ def _describe_test(group: pd.DataFrame, units: str, comparisons: int, tested: bo
         mean = "one seed" if seeds.iloc[0] == 1 else f"scores averaged over {seeds.iloc[0]} seeds"
     else:
         mean = f"scores averaged over different numbers of seeds ({', '.join(f'{m} {n}' for m, n in seeds.items())})"
-    return f"{test} left-out sites (Nadeau & Bengio 2003), {mean}{family}"
+    return f"{test} test sites (Nadeau & Bengio 2003), {mean}{family}"
 
 
 def _name_missing(group: pd.DataFrame, units: str) -> list[str]:
-    """Name the sites that are not paired, and what they lack."""
+    """Name the sites (or folds) that are left out of comparisons, and the missing scores."""
     scores, by = paired_scores(group), results.unit_columns(group["protocol"].iloc[0])
     ran = group.groupby([*by, "method"]).size().unstack("method")[scores.columns].notna()
     missing = scores.index[scores.isna().any(axis=1)]
@@ -367,12 +367,12 @@ def _name_missing(group: pd.DataFrame, units: str) -> list[str]:
         why = [f"no run of {', '.join(absent)}"] if absent else []
         if silent:
             everywhere = len(silent) + len(absent) == len(scores.columns)
-            why.append("no AUC" + ("" if everywhere else f" of {', '.join(silent)}"))
+            why.append("no AUC" + ("" if everywhere else f" for {', '.join(silent)}"))
         parts.append(f"{name} ({'; '.join(why)})")
     if not parts:
         return []
     more = f" and {len(parts) - MOST_NAMED} more" if len(parts) > MOST_NAMED else ""
-    return [f"Only {units} with scores of both methods are paired. Missing: {'; '.join(parts[:MOST_NAMED])}{more}."]
+    return [f"Only {units} with scores for both methods are compared. Missing: {'; '.join(parts[:MOST_NAMED])}{more}."]
 
 
 def paper_figures() -> pd.DataFrame:
@@ -387,9 +387,9 @@ def paper_figures() -> pd.DataFrame:
 def markdown_table(summaries: Sequence[Summary], paper: bool = False) -> str:
     """Write a table with one row per method and job: mean ± SD over test sites (or folds), in percent.
 
-    Rows are in blocks (BRIO; published code or equations; our reading; redesigns; linear models; controls), methods of
-    a block in the order of ``brio methods``. Rows of smoke runs are marked as such. Lines below the table
-    say which intervals it has, and what must be known to read it (:attr:`~brio.results.Summary.cautions`).
+    Rows are in blocks (BRIO; published code or equations; our reading; redesigns; linear models; confound baselines),
+    methods of a block in the order of ``brio methods``. Rows of smoke runs are marked as such. Lines below the table
+    describe its intervals and give the notes needed to read it (:attr:`~brio.results.Summary.cautions`).
     """
     order = {entry.name: k for k, entry in enumerate(list_methods())}
     published = paper_figures().set_index(["cohort", "method"]).to_dict("index")
@@ -417,12 +417,12 @@ def markdown_table(summaries: Sequence[Summary], paper: bool = False) -> str:
     notes = [f"95% interval of the mean AUC: {'; '.join(kinds)}."]
     if any(method.pair_weighted_auc for summary in summaries for method in summary.methods.values()):
         notes.append(
-            "Pair-weighted: every pair of participants of the two classes at one test site counts alike; its interval "
-            "is over participants at these sites."
+            "Pair-weighted: every pair of participants of the two classes at the same test site has the same weight; "
+            "the interval is over participants at these sites."
         )
     if any(summary.protocol == "loso" for summary in summaries):
         notes.append(
-            "AUC and ACC: over test sites, of the mean over seeds. AUC, seeds averaged: of the mean margins over seeds."
+            "AUC and ACC: mean over seeds, then over test sites. AUC, seeds averaged: of margins averaged over seeds."
         )
     notes += dict.fromkeys(caution for summary in summaries for caution in summary.cautions)
     return "\n".join([format_table(header, [row for *_, row in rows]), "", *notes]) + "\n"
@@ -455,14 +455,14 @@ def _list_remarks(summary: Summary, method: MethodSummary) -> str:
         "" if n == usual else format_count(n, unit) if n else f"no {unit}s",
         summary.harmonise,
         "transductive" if method.transductive else "",
-        "control" if method.control else "",
+        "confound baseline" if method.control else "",
     ]
     return ", ".join(filter(None, remarks))
 
 
 OVER_PEOPLE = (
-    "Over participants, with the sites fixed: for new ones at these sites, not for new sites (DeLong's variance, "
-    "corrected for shared training scans). The test of a pair is the one over sites."
+    "Over participants, with the sites fixed: for new participants at these sites, not for new sites (DeLong's "
+    "variance, corrected for shared training scans). Pairs of methods are tested over sites."
 )
 
 
@@ -484,7 +484,7 @@ class JoinedJobs:
 def gather_jobs(jobs: Sequence[StoredJob]) -> JoinedJobs:
     """Join jobs for a comparison; covariances between methods of different jobs are computed from their predictions.
 
-    Where predictions were not kept, ``covariances.csv`` in the folder of a job, or in the folder above it, serves.
+    If predictions were not kept, ``covariances.csv`` in the folder of a job, or in the folder above it, is used.
     """
     labelled, smoke_note = _label_jobs(jobs)
     rows, names = join_rows({label: job.rows for label, job in labelled.items()})
@@ -528,14 +528,14 @@ def _join_tables(tables: list[pd.DataFrame], keys: list[str], columns: list[str]
 def write_joined_tables(joined: JoinedJobs, folder: Path) -> None:
     """Write ``sites.csv`` and ``covariances.csv`` of joined jobs; they name no participant."""
     if joined.sites.empty:
-        raise BrioError("none of the jobs has predictions.csv or sites.csv, so there is nothing to write; run again")
+        raise BrioError("no job has predictions.csv or sites.csv, so there is nothing to write; run the jobs again")
     if any((folder / name).exists() for name in (PLAN, SUMMARY)):
-        raise BrioError(f"{folder}: is the folder of a job, which has these tables of its own; choose another --out")
+        raise BrioError(f"{folder}: is the folder of a job, which has its own tables; choose another --out")
     write_site_tables(folder, joined.sites, joined.covariances)
 
 
 def compare_jobs(joined: JoinedJobs, reference: str | None = None) -> str:
-    """Write how methods of joined jobs compare with chance and with a reference, over sites and participants."""
+    """Compare the methods of joined jobs with chance and with a reference, over sites and participants."""
     methods = list(dict.fromkeys(joined.rows["method"]))
     if reference is None:
         reference = next((name for name in LINEAR_METHODS if name in methods), methods[0])
@@ -575,7 +575,7 @@ def _write_scores(joined: JoinedJobs) -> str:
     if joined.smoke_note:
         header, lines, notes = header[:-1], [line[:-1] for line in lines], []
     if over_sites:
-        notes.append("At a new site: 95% prediction interval of the AUC at one new site of a size like these.")
+        notes.append("At a new site: 95% prediction interval for the AUC at one new site of similar size.")
         notes += filter(None, [OVER_PEOPLE, explain_few_sites(int(scores.count().max()))])
     return "\n".join([title, "", format_table(header, lines), "", *notes]) + "\n"
 
@@ -584,8 +584,8 @@ def _write_people(joined: JoinedJobs, reference: str) -> str:
     """Write the differences over participants, or why there are none."""
     if joined.protocol == "kfold":
         return (
-            "Not compared over participants: under k-fold the models of different folds share training scans, and "
-            "intervals over participants are too narrow.\n"
+            "Not compared over participants: under k-fold, models of different folds share training scans, so "
+            "intervals over participants would be too narrow.\n"
         )
     table = results.compare_over_people(joined.sites, joined.covariances, reference)
     lines = []
@@ -595,12 +595,12 @@ def _write_people(joined: JoinedJobs, reference: str) -> str:
     texts = []
     if lines:
         header = ["method", "estimand", "sites", "difference", "95% interval"]
-        title = f"Difference in AUC to {reference}, in points, over participants at these sites"
+        title = f"Difference in AUC from {reference}, in points, over participants at these sites"
         texts += [title, "", format_table(header, lines), "", OVER_PEOPLE]
     without = [m for m in dict.fromkeys(joined.rows["method"]) if m not in {reference, *table["method"]}]
     if without:
         texts.append(
-            f"No covariance with {reference} is stored for {', '.join(without)}: give the folders with their "
-            "predictions.csv, or keep covariances with 'brio compare FOLDERS --out DIR'."
+            f"No covariance with {reference} is stored for {', '.join(without)}: give the folders that have their "
+            "predictions.csv, or store covariances with 'brio compare FOLDERS --out DIR'."
         )
     return "\n".join(texts) + "\n"

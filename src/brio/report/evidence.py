@@ -25,7 +25,7 @@ from .repeat import list_commands, list_versions
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What a report is written from."""
+    """Everything from which a report is written."""
 
     folder: Path
     jobs: list[StoredJob]
@@ -142,10 +142,10 @@ class Evidence:
     def selection(self) -> str:
         """By what checkpoints and settings were chosen."""
         if self.has_validation_scans:
-            return "Checkpoints and settings are chosen on validation scans or inner folds, never on test scans."
+            return "Checkpoints and settings were chosen on validation scans or inner folds, never on test scans."
         return (
-            "Numbers of epochs and settings are chosen on inner folds over source scans, never on test scans; "
-            "there are no validation scans."
+            "Numbers of epochs and settings were chosen on inner folds of source scans, never on test scans; "
+            "there were no validation scans."
         )
 
     @cached_property
@@ -155,7 +155,7 @@ class Evidence:
 
     @property
     def smoke_reason(self) -> str:
-        """Why the numbers are a smoke run, which is not tested and supports no claim; empty where they are not."""
+        """Why the results are a smoke run, which is not tested and supports no claim; empty if they are not."""
         reason = next((study.record.smoke for study in self.studies if study.record.smoke), "")
         summaries = [arm.job.summary for arm in self.comparison.ranked if arm.job.summary.smoke_run]
         if reason or not summaries:
@@ -166,7 +166,7 @@ class Evidence:
 
     @cached_property
     def answers(self) -> Answers | None:
-        """What answers of the best method mean; None where nothing is ranked."""
+        """What predictions of the best method mean for individuals; None if nothing is ranked."""
         return Answers(self.comparison.ranked[0]) if self.comparison.ranked else None
 
     @property
@@ -177,7 +177,7 @@ class Evidence:
 
     @property
     def usability(self) -> Judgement:
-        """Whether answers about one person can be used, and why not."""
+        """Whether predictions for one individual can be used, and why not."""
         return judge_usability(self.answers, self.transfer)
 
     @cached_property
@@ -218,7 +218,7 @@ def read_job(folder: Path) -> StoredJob:
     plan = job.require_plan()
     for method in job.summary.methods:
         if method not in plan.methods:
-            raise file_error(folder / PLAN, f"does not have method '{method}' of {SUMMARY}")
+            raise file_error(folder / PLAN, f"lacks method '{method}', which is in {SUMMARY}")
     if job.predictions is None and plan.reused_from is None:
         raise file_error(folder / PREDICTIONS, "cannot be read (there is no such file)")
     return job
@@ -237,7 +237,7 @@ def read_evidence(folder: Path, read_job: Callable[[Path], StoredJob] = read_job
         places += sorted(p for p in (folder / parent).glob("*/*") if p.is_dir() and p.parts[-2:] not in seen)
     finished = [place for place in places if is_kept(place / SUMMARY)]
     if not finished and not studies:
-        problem = "its runs are not finished" if (folder / PLAN).is_file() or places else "it holds no results"
+        problem = "its runs are unfinished" if (folder / PLAN).is_file() or places else "has no results"
         raise BrioError(
             f"{folder}: {problem} (no summary.json, no studies); give the folder of a finished 'brio run', "
             "'brio tune' or 'brio study'"

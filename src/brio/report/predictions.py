@@ -1,4 +1,4 @@
-"""The page of ``brio predict`` for people: one line per scan, with its interval and what speaks for it."""
+"""The page of ``brio predict``: one line per scan, with its interval and main contributions."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ..models.predict import NO_CALL, find_called, find_flagged
 from .html import fill_template
 
 SPEAKERS = 3
-"""Regions or factors that are named for a scan, at most."""
+"""Largest number of regions or factors that are named for a scan."""
 
 
 def name_classes(classes: Sequence[str]) -> Sequence[str]:
-    """Return how a page calls both classes."""
+    """Return the names of both classes on a page."""
     return classes if tuple(classes) != ("0", "1") else ("control", "patient")
 
 
@@ -62,7 +62,7 @@ def render_prediction_page(model: Model, cohort: Cohort, predictions: ScanPredic
 
 
 def _name_speakers(model: Model, predictions: ScanPredictions) -> list[list[str]]:
-    """Name the regions or factors that add most to the side of each prediction, with what they add."""
+    """Name the regions or factors that contribute most in the direction of each prediction, and by how much."""
     sign = np.where(predictions.logit > 0, 1.0, -1.0)
     if predictions.regions is not None:
         names, added = model.atlas.rois["name"].astype(str).tolist(), predictions.regions  # [n, P]

@@ -1,4 +1,4 @@
-"""The page of a project of sites that share no scan: how well the model does at each site, and what the sites sent."""
+"""The page of a federated project: how well the model works at each site, and what the sites sent."""
 
 from __future__ import annotations
 
@@ -18,18 +18,20 @@ from .html.page import render_markdown
 
 
 def is_project(folder: Path) -> bool:
-    """Whether a folder is that of a project."""
+    """Return whether a folder is that of a federated project."""
     return (folder / name_request(0)).is_file()
 
 
 def render_project_page(folder: Path) -> str:
-    """Render the page of a project that has ended; it needs no network and no other file."""
+    """Render the page of a finished project; it needs no network and no other file."""
     if not (folder / MODEL).is_dir():
-        raise BrioError(f"{folder}: the project has not ended; 'brio federate combine {folder}' goes on with it")
+        raise BrioError(f"{folder}: the project has not ended; continue with 'brio federate combine {folder}'")
     model, rounds = read_model(folder / MODEL), list_rounds(folder)
     assert model.evidence is not None
     if (table := read_sites(folder / SCORES)) is None:
-        raise BrioError(f"{folder / SCORES}: has no sites.csv; 'brio federate combine' wrote it when the project ended")
+        raise BrioError(
+            f"{folder / SCORES}: has no sites.csv; restore the file, which 'brio federate combine' wrote at the end"
+        )
     sites = add_intervals(table.sort_values("fold"))
     context = {
         "model": model,

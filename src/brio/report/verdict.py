@@ -16,37 +16,36 @@ from ..formatting import (
     typeset,
 )
 from ..models.external import Validation
-from ..protocol import EQUIVALENCE_MARGIN
-from .comparisons import ALPHA, LINEAR_METHODS, Comparison, EvidenceArm
+from .comparisons import ALPHA, LEVEL, LINEAR_METHODS, Comparison, EvidenceArm
 from .evidence import Evidence
 from .repeat import read_defaults
 
 
 def write_verdict(evidence: Evidence) -> list[str]:
-    """Write the best method, its difference from the reference, reasons for caution, and what few sites can show."""
+    """Write the best method, its difference from the reference, reasons for caution, and the limits of few sites."""
     parts = [_describe_controls(evidence), _describe_audit(evidence), *_describe_short_training(evidence.comparison)]
     caution = f"{'; '.join(parts)}."
     if not evidence.comparison.ranked:
-        return ["No method that uses connectomes has an AUC here, so there is no ranking.", "No comparison.", caution]
+        return ["No method that uses connectomes has an AUC, so there is no ranking.", "No comparison.", caution]
     few_sites = evidence.comparison.ranked[0].job.summary.few_sites_note
     return [_describe_best(evidence), _describe_difference(evidence), caution, *filter(None, [few_sites])]
 
 
 def describe_validation(validation: Validation) -> str:
-    """Say what a model reached on new scans, and what was expected of it."""
+    """State the AUC of a model on new scans, and the AUC that was expected."""
     title, auc = validation.title, validation.auc
     scans = f"on scans of {validation.where} that it had not seen"
     if validation.caution:
         people = format_count(validation.n_people, "participant")
-        return f"{title} is right about {validation.n_right} of {people} {scans}; {validation.caution}."
+        return f"{title} classifies {validation.n_right} of {people} correctly {scans}; {validation.caution}."
     if auc.value is None:
-        return f"{title} has no AUC {scans}, since no site has both classes."
+        return f"{title} has no AUC {scans}, because no site has both classes."
     interval = bracket_interval(auc.ends, format_whole).replace("(", "(95% interval ").replace(")", "%)")
     text = f"{title} reaches an AUC of {format_whole(auc.value)}%{interval} {scans}"
     expected = validation.expected.get("auc")
     if expected is None or expected.value is None:
-        return f"{text}; it was not evaluated before."
-    return f"{text}; {format_whole(expected.value)}% was expected."
+        return f"{text}; there is no expected AUC, because it was not evaluated."
+    return f"{text}; the expected AUC was {format_whole(expected.value)}%."
 
 
 def _describe_best(evidence: Evidence) -> str:
@@ -71,8 +70,8 @@ def _describe_difference(evidence: Evidence) -> str:
     comparison = evidence.comparison
     reference = comparison.reference
     if reference is None or len(comparison.ranked) == 1:
-        advice = "" if comparison.has_linear_reference else "; compare it at least with a linear method"
-        others = " besides confound baselines" if any(arm.control for arm in evidence.main) else ""
+        advice = "" if comparison.has_linear_reference else "; compare it with at least one linear method"
+        others = " apart from confound baselines" if any(arm.control for arm in evidence.main) else ""
         return f"Only one method{others} was run, so there is no comparison{advice}."
     arm = _choose_compared_arm(comparison, reference)
     row = comparison.differences[arm.name]
@@ -97,12 +96,12 @@ def _describe_difference(evidence: Evidence) -> str:
     verdict = "a significant difference" if row["p_holm"] <= ALPHA else "not a significant difference"
     level = ""
     if row["p_level"] <= ALPHA:
-        level = f"; it is below {100 * EQUIVALENCE_MARGIN:g} points (two one-sided tests, {state_p(row['p_level'])})"
+        level = f"; the difference is below {LEVEL} (two one-sided tests, {state_p(row['p_level'])})"
     return f"{text}, {verdict} ({basis}){level}."
 
 
 def _choose_compared_arm(comparison: Comparison, reference: EvidenceArm) -> EvidenceArm:
-    """Return the best arm; where a linear method is best, BRIO, else the best arm that is not linear."""
+    """Return the best arm; if a linear method is best, return BRIO, else the best arm that is not linear."""
     best = comparison.ranked[0]
     if best is not reference and best.method not in LINEAR_METHODS:
         return best
@@ -124,25 +123,25 @@ def _describe_controls(evidence: Evidence) -> str:
     label = "sex" if evidence.label_is_sex else evidence.label_covariate
     shortcuts = ", ".join(name for name in ("age", "sex", "motion") if name != label)
     which = "No confound baseline"
-    which += "" if label is None else f" that is not given {label}, the label here,"
+    which += "" if label is None else f" without access to {label}, which is the label,"
     return f"{which} was run, so shortcuts through {shortcuts} or scan length cannot be ruled out"
 
 
 def _describe_short_training(comparison: Comparison) -> list[str]:
-    """Name networks that were trained for fewer epochs than they have by default; empty where there are none."""
+    """Name neural networks that were trained for fewer epochs than their default; empty if there are none."""
     short = []
     for arm in comparison.ranked:
         planned, defaults = arm.planned, read_defaults(arm.method)
         epochs, usual = planned.settings.get("epochs"), (defaults or {}).get("epochs")
         if planned.tuned is None and epochs is not None and usual is not None and epochs < usual:
             short.append(f"{arm.title} ({epochs} instead of {usual})")
-    return [f"too few epochs may keep down the score of {join_names(short, most=3)}"] if short else []
+    return [f"too few epochs may lower the score of {join_names(short, most=3)}"] if short else []
 
 
 def _describe_audit(evidence: Evidence) -> str:
     job = evidence.audited
     if job is None:
-        return "no audit is stored here"
+        return "no audit is stored in this folder"
     plan = job.require_plan()
     if plan.audit is None:
         return "the audit's exclusions were not applied"

@@ -40,19 +40,19 @@ def format_report(evidence: Evidence, page: Path) -> dict[Path, str]:
 def write_report(folder: str | Path, out: str | Path | None = None, predictions: Iterable[str | Path] = ()) -> Path:
     """Write the report of a folder of results, or of a federated project, as one HTML file.
 
-    Beside that of results are ``MODEL_CARD.md`` and references. Folders of predictions with labels add what models
-    reached at new sites.
+    A report of results comes with ``MODEL_CARD.md`` and references. Folders of predictions with labels add the scores
+    of models at new sites.
 
     The page is self-contained and needs no network. Nothing is trained.
     """
     page = Path(folder) / PAGE if out is None else Path(out)
     validations = [read_validation(one) for one in predictions]
     if page.is_dir():
-        raise BrioError(f"{page}: is a folder; give a file name, for example {page / PAGE}")
+        raise BrioError(f"{page}: is a folder; give a file name, such as {page / PAGE}")
     if is_project(Path(folder)):
         if validations:
             raise BrioError(
-                f"--predictions: the report of a federated project has none, and {folder} is one; leave it out"
+                f"--predictions: not available for {folder}, which is a federated project; leave out --predictions"
             )
         texts = {page: render_project_page(Path(folder))}
     else:
@@ -68,15 +68,15 @@ def write_report(folder: str | Path, out: str | Path | None = None, predictions:
 
 
 def read_writer(path: Path) -> str | None:
-    """Read which version of brio wrote a file of a report; empty where none did, None where there is no file."""
+    """Read which version of brio wrote a file of a report; empty if none did, None if there is no file."""
     if path.exists() and not path.is_file():  # opening a pipe would wait for a writer
-        raise BrioError(f"{path}: is not a regular file; give another --out")
+        raise BrioError(f"{path}: is not a regular file; choose another --out")
     try:
         with path.open("rb") as file:
             start = file.read(10_000).decode(errors="replace")
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise BrioError(f"{path}: cannot be read ({error.strerror}); give another --out") from error
+        raise BrioError(f"{path}: cannot be read ({error.strerror}); choose another --out") from error
     writer = _WRITER.search(start)
     return writer[1] if writer else ""

@@ -1,11 +1,11 @@
 """Propose which scans to exclude from an analysis, with reasons, and format all findings as text.
 
-The rule is fixed before any training. It reads labels for one purpose only: to see whether copies of a scan disagree.
+The rule is fixed before any training. It uses labels only to check whether copies of a scan have different labels.
 A scan is excluded if
 
 1. it holds no finite value;
-2. more than ``max_dead_fraction`` of its ROIs have no signal in any atlas: that of the cohort, that of a companion (the
-   same participants in another parcellation) or one named by a participants column ``dead_fraction_<atlas>``;
+2. more than ``max_dead_fraction`` of its ROIs have no signal in some atlas: that of the cohort, that of a companion
+   (the same participants in another atlas) or one named by a participants column ``dead_fraction_<atlas>``;
 3. fewer than ``min_frames`` of its frames are valid, in the cohort or a companion;
 4. it is a duplicate. If all copies have one label and one site, the first participant in sorted order that nothing else
    excludes is kept and the others are excluded. If labels or sites disagree, none of the copies can be trusted, and
@@ -42,18 +42,18 @@ class AuditRules:
     Attributes
     ----------
     max_dead_fraction : float
-        A scan is excluded if more than this share of its ROIs has no signal in any atlas.
+        A scan is excluded if more than this share of its ROIs has no signal in some atlas.
     duplicate_correlation : float
         Two scans are duplicates if the median over ROIs of their rank correlation over time exceeds this value.
     min_frames : int
-        A scan with fewer valid frames is excluded. The block-length rule searches lags up to half the scan; below 40
-        frames that is less than three times the horizon of about 7 frames measured on resting-state scans.
+        A scan with fewer valid frames is excluded. The block-length rule searches lags up to half the scan; with fewer
+        than 40 frames, this is less than three times the horizon of about 7 frames measured on resting-state scans.
     min_class : int
         A site with fewer participants than this in a class is reported but not excluded.
     covariate_auc : float
         The audit warns if a covariate separates the classes within sites with at least this AUC, and significantly. An
-        AUC of 0.57 is a difference of 14 percentage points for a category with two values, and of 0.25 SD for a normal
-        covariate.
+        AUC of 0.57 corresponds to a difference of 14 percentage points for a category with two values, and of 0.25 SD
+        for a normally distributed covariate.
 
     Examples
     --------
@@ -98,7 +98,7 @@ class ExclusionReason:
             "dead_rois": f"{dead} ROIs without signal in {self.atlas}{column}",
             "short": f"{self.n} valid frames in {self.atlas}",
             "duplicate": f"the same scan as {copies}" + (", which is kept" if self.stays else ""),
-            "conflict": f"one scan under different {' and '.join(self.differ or ())}, together with {copies}",
+            "conflict": f"the same scan as {copies}, but with different {' and '.join(self.differ or ())}",
         }
         return sentences[self.code]
 
@@ -210,7 +210,7 @@ class Audit:
         return len(set(self.participant_of.values())) < self.n_before
 
     def explain_exclusions(self) -> dict[str, list[str]]:
-        """Say why scans are excluded: a list of sentences for each."""
+        """List the reasons for excluding each scan, in words."""
         return {scan: [str(reason) for reason in reasons] for scan, reasons in self.exclusions.items()}
 
     def to_dict(self) -> dict[str, Any]:
@@ -221,7 +221,7 @@ class Audit:
 
 
 def audit(cohort: Cohort | str | Path, rules: AuditRules = DEFAULT_RULES, companions: Sequence[Cohort] = ()) -> Audit:
-    """Find the defects of a cohort and propose scans to exclude.
+    """Find the defects of a cohort, and propose scans to exclude.
 
     Parameters
     ----------
@@ -229,8 +229,8 @@ def audit(cohort: Cohort | str | Path, rules: AuditRules = DEFAULT_RULES, compan
         Cohort of N scans, or its folder.
     rules : AuditRules
     companions : sequence of Cohort
-        The same participants in other atlases. A scan that is excluded there is excluded here too, because a region
-        outside the field of view may be missing in one atlas but not in another.
+        The same participants in other atlases. A scan that is excluded from a companion is also excluded from the
+        cohort, because a region outside the field of view may be missing in one atlas but not in another.
 
     Returns
     -------
@@ -239,7 +239,7 @@ def audit(cohort: Cohort | str | Path, rules: AuditRules = DEFAULT_RULES, compan
     Raises
     ------
     BrioError
-        If a scan has no site or label, or if a companion shares no participant with the cohort or gives a different
+        If a scan has no site or label, or if a companion shares no participant with the cohort or has a different
         site or label for a participant.
 
     Examples
@@ -249,7 +249,7 @@ def audit(cohort: Cohort | str | Path, rules: AuditRules = DEFAULT_RULES, compan
     >>> scans[7] = scans[5].copy()
     >>> result = audit(Cohort.from_scans(scans, site=list("AAAABBBB"), label=[0, 1] * 4))
     >>> result.explain_exclusions()
-    {'s00003': ['9 of 20 ROIs without signal in unknown'], 's00008': ['the same scan as s00006, which stays']}
+    {'s00003': ['9 of 20 ROIs without signal in unknown'], 's00008': ['the same scan as s00006, which is kept']}
     """
     if not isinstance(cohort, Cohort):
         cohort = Cohort.load(cohort)
@@ -343,7 +343,7 @@ def _match_companions(cohort: Cohort, companions: Sequence[Cohort]) -> list[Coho
         if len(shared) == 0:
             raise BrioError(
                 f"companion '{companion.name}' has no participant in common with cohort "
-                f"'{cohort.name}'; check participant_id"
+                f"'{cohort.name}'; check the column participant_id of both"
             )
         for column in ("site", "label"):
             here = own.loc[shared.ids, column].to_numpy()

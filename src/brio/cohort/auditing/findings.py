@@ -1,4 +1,4 @@
-"""What an audit finds: defects of scans, and associations by which a classifier succeeds without seeing the brain.
+"""Findings of an audit: defects of scans, and associations that let a classifier succeed without seeing the brain.
 
 Defects are ROIs without signal, duplicates, frames that are not finite, and scans that are too short. Associations are
 those between site and label, scan length and site, covariates (and scan length) and label, and repetition time and

@@ -1,4 +1,4 @@
-"""What is written of models for people: templates in Markdown and plain text, and what fills them."""
+"""Texts about models for readers: templates in Markdown and plain text, and the function that fills them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ... import formatting
 def fill_text(name: str, **context: Any) -> str:
     """Fill a template.
 
-    An indented line of it goes on the line before, and several empty lines are one: both let a template be read as the
-    text that it writes.
+    An indented line of the template continues the line before, and several empty lines become one, so that a template
+    looks like the text that it produces.
     """
     text = _make_environment().get_template(name).render(context)
     return re.sub(r"\n{3,}", "\n\n", re.sub(r"\n +", " ", text)).strip() + "\n"

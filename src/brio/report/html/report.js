@@ -244,14 +244,14 @@
         const y = r > c ? 0 : 1; // below the diagonal the first class
         const weights = byPair.get(`${Math.min(r, c)},${Math.max(r, c)}`);
         const value = weights ? weights[y][k] : null;
-        return { value, tip: `${sites[Math.min(r, c)]} – ${sites[Math.max(r, c)]}, ${classes[y]}\n${title}: ${value === null ? "not both source sites in any seed" : fixed(value)}` };
+        return { value, tip: `${sites[Math.min(r, c)]} – ${sites[Math.max(r, c)]}, ${classes[y]}\n${title}: ${value === null ? "in no seed are both source sites" : fixed(value)}` };
       } });
       const drawn = pi.map((p, j) => square(`Factor ${j + 1}`, `relevance ${fixed(p)}; ${classes[0]} below, ${classes[1]} above the diagonal`, "weight", j + 1, weightsOfAll));
       drawn.push(square("Strength g", `overall alignment of a pair; ${classes[0]} below, ${classes[1]} above`, "strength", 0, known.map((v) => v[0])));
       if (fold.support) {
         const values = fold.support.filter(Boolean).flat(2);
         const columns = classes.flatMap((_, y) => pi.map((_p, j) => `${j + 1}${y ? "′" : ""}`));
-        drawn.push(figure({ title: "Support q", note: `of each factor under re-estimation: ${classes[0]}, then ${classes[1]} (′)`, quantity: "support", values, rows: sites, columns, square: false, cell: (r, c) => {
+        drawn.push(figure({ title: "Support q", note: `of each factor under re-estimation; ${classes[0]} first, then ${classes[1]} (′)`, quantity: "support", values, rows: sites, columns, square: false, cell: (r, c) => {
           const support = fold.support[r];
           const value = support ? support[Math.floor(c / J)][c % J] : null;
           return { value, tip: `${sites[r]}, ${classes[Math.floor(c / J)]}\nsupport of factor ${(c % J) + 1}: ${fixed(value)}` };
@@ -287,7 +287,7 @@
       if (!part.open) return;
       part.removeEventListener("toggle", load);
       if (typeof DecompressionStream === "undefined") replaceFrame("The interactive brain needs a browser from 2023 or later.");
-      else decompress().catch(() => replaceFrame("The interactive brain could not be read: this file is damaged."));
+      else decompress().catch(() => replaceFrame("The interactive brain cannot be shown, because this file is damaged; write the report again."));
     };
     part.addEventListener("toggle", load);
     load();
