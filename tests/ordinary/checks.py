@@ -52,8 +52,9 @@ def refuse(*words: object) -> str:
 
 def leave_undrawn() -> contextlib.AbstractContextManager:
     """Explanations without their pictures, which take longest."""
+    save_empty = mock.Mock(side_effect=lambda figure, path: path.touch())
     return mock.patch.multiple(
-        "brio.models.explain_output", save_figure=mock.DEFAULT, draw_brain=mock.DEFAULT, import_brain_plots=mock.DEFAULT
+        "brio.models.explain_output", save_figure=save_empty, draw_brain=mock.DEFAULT, import_brain_plots=mock.DEFAULT
     )
 
 

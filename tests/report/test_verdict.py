@@ -38,7 +38,7 @@ def write(*arms, studies=()):
     sentences = write_verdict(evidence)
     few_sites = arms[0].job.summary.few_sites_note
     assert sentences[3:] == [few_sites] * bool(few_sites)
-    assert all(s.endswith(".") and s.count(". ") == 0 for s in sentences), "one sentence each"
+    assert all(s.endswith(".") and s.count(". ") == 0 for s in sentences[:3]), "one sentence each"
     return sentences[:3]
 
 
