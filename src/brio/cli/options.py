@@ -76,7 +76,7 @@ def _make_parameter(name: str, hint: Any, default: Any, panel: str | None = None
     kind, *names, option = typing.get_args(hint) or (hint, None)
     if isinstance(option, str):
         own = [one for one in names if str(one).startswith("--")]
-        metavar = next((one for one in names if isinstance(one, str) and one not in own), None)
+        metavar = next((one for one in names if isinstance(one, str) and one not in own), " " if kind is bool else None)
         if default is _EMPTY and not own:
             option = typer.Argument(help=option)
         else:  # a flag without a name would have an opposite, --no-...
