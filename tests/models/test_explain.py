@@ -248,6 +248,8 @@ def test_groups_come_from_the_atlas_or_from_clusters(ridge):
     cc200 = group_rois(load_bundled_atlas("cc200"), ridge.mean)
     assert {"occipital", "temporal"} <= set(cc200.in_order)
     assert group_rois(ridge.atlas, ridge.mean).in_order == ["stable", "unstable", "spurious", "site"]
+    midline = ridge.atlas.rois.assign(hemi=[None, *ridge.atlas.rois["hemi"][1:]])
+    assert group_rois(replace(ridge.atlas, rois=midline), ridge.mean).order[0] == 0, "before those with a side"
     own = group_rois(replace(ridge.atlas, rois=ridge.atlas.rois.drop(columns="network")), ridge.mean)
     assert "clusters" in own.origin
     stable = own.name[:4]

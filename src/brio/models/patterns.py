@@ -167,7 +167,7 @@ class RoiGroups(NamedTuple):
 def group_rois(atlas: Atlas, mean: Tensor) -> RoiGroups:
     """Group the ROIs of an atlas by its columns, or by the mean connectome [P, P]."""
     rois = atlas.rois
-    hemisphere = rois["hemi"].astype(str).to_numpy() if "hemi" in rois else np.full(len(rois), "")
+    hemisphere = rois["hemi"].fillna("").astype(str).to_numpy() if "hemi" in rois else np.full(len(rois), "")
     for column in COLUMNS:
         if column in rois and rois[column].notna().all():
             name = rois[column].astype(str).to_numpy(dtype=str)
