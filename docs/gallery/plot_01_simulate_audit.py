@@ -8,10 +8,10 @@ Here we simulate a cohort, damage three scans, and let :func:`brio.audit` find t
 """
 
 # %%
-# A cohort with a known truth
-# ---------------------------
-# :func:`brio.simulate` draws scans from several sites. Four networks of regions carry
-# four kinds of signal; ``provenance["truth"]`` lists the regions of each network.
+# A cohort whose true effects are known
+# -------------------------------------
+# :func:`brio.simulate` draws scans from several sites. Four brain networks carry four
+# kinds of signal; ``provenance["truth"]`` lists the regions of each network.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -45,8 +45,8 @@ damaged = brio.Cohort.from_scans(
 )
 
 # %%
-# Audit it
-# --------
+# Audit the cohort
+# ----------------
 # The audit gives reasons for every proposed exclusion. ``brio.run`` applies the
 # exclusions by default.
 

@@ -44,8 +44,8 @@ print(*sorted(path.name for path in folder.iterdir())[:4], "...", sep="\n")
 # %%
 # Import
 # ------
-# Options tell brio which columns and words this study uses. In a shell, the command is
-# ``brio import table my-study --out cohort ...``.
+# Options tell brio which column names and labels this study uses. In a shell, the command
+# is ``brio import table my-study --out cohort ...``.
 
 arguments = f"import table {folder} --out {folder.parent / 'cohort'}"
 arguments += " --site-column centre --label-column diagnosis --patient MDD --control HC"

@@ -62,7 +62,7 @@ brio.audit(cohort)
 # %%
 # A mean connectome
 # -----------------
-# The regions within each simulated network are correlated.
+# Regions of the same simulated network are correlated.
 
 mean = np.mean([np.corrcoef(cohort.scan(k).T) for k in range(10, 20)], axis=0)
 figure, axis = plt.subplots(figsize=(4.8, 4), layout="constrained")

@@ -27,7 +27,7 @@ result.table()[["AUC", "SD", "low", "high", "ACC"]].astype(float).round(1)
 # Look at every site
 # ------------------
 # ``result.rows`` has one row per run: one method, one test site, one seed. The mean
-# over sites hides the differences between sites, so look at all of them.
+# over sites hides the differences between sites, so look at every site.
 
 scores = (
     100 * result.rows.pivot_table(index="fold", columns="method", values="auc")[methods]

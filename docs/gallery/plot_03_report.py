@@ -3,9 +3,9 @@ A report for readers and reviewers
 ==================================
 
 :func:`brio.run` evaluates methods at sites they were not trained on, and
-:meth:`brio.Result.report` writes one HTML file that opens without a network. Anyone who
-receives the results folder can recompute every number in it. In a shell, use
-``brio run``, ``brio report`` and ``brio verify``.
+:meth:`brio.Result.report` writes one HTML file that opens without an internet
+connection. Anyone who receives the results folder can recompute every number in this
+file. In a shell, use ``brio run``, ``brio report`` and ``brio verify``.
 """
 
 # %%
@@ -49,8 +49,8 @@ print(*(re.sub(r"<[^>]+>", "", title).strip() for title in sections), sep="\n")
 # %%
 # Verify
 # ------
-# ``brio verify`` needs only the folder. You need neither the scans nor trust in the
-# people who computed the results.
+# ``brio verify`` needs only the folder. You do not need the scans, and you do not have
+# to trust those who computed the results.
 
 command = [sys.executable, "-m", "brio", "verify", str(folder / "results")]
 done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -10,8 +10,8 @@ scans with :func:`brio.predict`. In a shell, use ``brio fit`` and ``brio predict
 # %%
 # Fit the model and evaluate it
 # -----------------------------
-# ``evaluate=True`` leaves out each site in turn and stores the results with the model, as
-# evidence. Without evidence, the model gives probabilities but names no class.
+# ``evaluate=True`` leaves out each site in turn and stores the results with the model,
+# as evidence. Without evidence, the model gives probabilities but no classes.
 
 import tempfile
 from pathlib import Path

@@ -3,8 +3,8 @@ What a model reads
 ==================
 
 :func:`brio.models.explain_model` shows which edges and regions a model uses. In the
-simulated cohort, one network of regions differs between patients and controls, so
-we can check whether the model found it. In a shell, use ``brio explain``.
+simulated cohort, one brain network differs between patients and controls, so we can
+check whether the model found it. In a shell, use ``brio explain``.
 """
 
 # %%
@@ -24,9 +24,9 @@ model = brio.fit(cohort, "log-ridge", device="cpu")
 # %%
 # Patterns of regions
 # -------------------
-# A pattern shows how an edge changes as the margin of the model increases, that is,
-# towards patients. Regions are ranked by the patterns of their edges. Patterns describe
-# the model; they do not identify causes.
+# A pattern shows how an edge changes as the margin of the model increases, that is, as
+# predictions move towards patients. Regions are ranked by the patterns of their edges.
+# Patterns describe the model; they do not identify causes.
 
 explanation = explain_model(model, device="cpu")
 regions = explanation.rois.sort_values("rank")

@@ -2,15 +2,15 @@
 Adapt a model to a hospital with a few labelled scans
 =====================================================
 
-If patients are rarer at a hospital than among the scans of the model, the predicted
-probabilities are too high there. :func:`brio.models.adapt_model` corrects the slope and
-intercept with labelled scans from that hospital; the weights do not change. In a shell,
-use ``brio adapt``.
+If patients are rarer at a hospital than among the scans used to fit a model, the
+predicted probabilities are too high there. :func:`brio.models.adapt_model` corrects the
+slope and intercept with labelled scans from that hospital; the weights do not change.
+In a shell, use ``brio adapt``.
 """
 
 # %%
-# A model, and a hospital with one patient among four participants
-# ----------------------------------------------------------------
+# A model, and a hospital where one in four participants is a patient
+# -------------------------------------------------------------------
 # Thirty of the hospital's scans have labels for adapting the model. The other scans are
 # used to score it.
 

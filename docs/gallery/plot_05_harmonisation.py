@@ -36,8 +36,9 @@ combat = fit_combat(edges[~unseen], cohort.sites[~unseen])
 # ----------------------------------
 # ``identity`` leaves its scans as they are, ``pooled`` applies the average site effect,
 # and ``unlabelled`` estimates the effect from the scans of that site without their
-# labels. The last policy is transductive: it is a fair evaluation only if you will have
-# such scans before you predict. A fourth policy, ``raise``, stops with an error.
+# labels. The last policy is transductive: its evaluation is fair only if you will have
+# such scans before you predict. With a fourth policy, ``raise``, brio stops with an
+# error.
 
 policies = ("identity", "pooled", "unlabelled")
 grand_mean = edges[~unseen].mean(0)

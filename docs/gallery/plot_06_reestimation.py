@@ -3,8 +3,8 @@ What re-estimation does to one connectome
 =========================================
 
 A scan gives one connectome, but other minutes of the same scan would have given a
-different one. Block resampling shows how large the difference is: frames are drawn in
-blocks, with all regions together, and the connectome is estimated again (Eq. 2 of the
+different one. Block resampling shows how large the difference is: blocks of frames are
+drawn, the same for all regions, and the connectome is estimated again (Eq. 2 of the
 paper).
 """
 

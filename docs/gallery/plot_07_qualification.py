@@ -1,12 +1,12 @@
 """
-Qualification of factors: relevant is not enough
-================================================
+Qualification of factors: relevance is not enough
+=================================================
 
 BRIO measures two properties of each factor of the connectome. Relevance is how well the
-factor separates patients from controls. Support is how well its contribution survives
-re-estimation of the connectome. This example simulates one factor with high relevance
-and high support, one relevant factor with lower support, and two factors that do not
-separate the classes.
+factor separates patients from controls. Support is how little its contribution changes
+when the connectome is re-estimated. This example simulates one factor with high
+relevance and high support, one relevant factor with lower support, and two factors that
+do not separate the classes.
 """
 
 # %%

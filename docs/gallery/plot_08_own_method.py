@@ -21,8 +21,8 @@ from brio.methods import find_method, load_methods
 print(name, "-", find_method(name).summary)
 
 # %%
-# Run it beside ridge
-# -------------------
+# Compare it with ridge
+# ---------------------
 # Change the settings of the new method as for any other method. Real cohorts need more
 # epochs than this example.
 

@@ -2,16 +2,18 @@
 A study of the paper on your cohort
 ===================================
 
-A command reproduces each table and figure of the paper. This study measures how much
-the scores at unseen sites drop if scans are shorter. Models are trained on full scans
-and then applied to the first, middle and last part of each test scan.
+Every table and figure of the paper can be reproduced with a command. This study
+measures how much the scores at unseen sites drop if scans are shorter. Models are
+trained on full scans and then applied to the first, middle and last part of each test
+scan.
 """
 
 # %%
 # One command
 # -----------
 # In a shell, the command is ``brio study scan-length cohort --method ridge --out
-# studies``. This example uses one seed, which makes it a smoke run; the text says so.
+# studies``. This example uses one seed, which makes the study a smoke run; the printed
+# text says so.
 
 import shlex
 import subprocess
@@ -33,11 +35,11 @@ done = subprocess.run(command, capture_output=True, text=True, check=True)
 print(done.stdout.replace(str(folder), "..."))
 
 # %%
-# What it writes
-# --------------
-# The study writes a tidy table, the figure, the text, and a record of how it was called.
-# Trained arms are kept, so a second study that needs them does not train them again, and
-# an interrupted study can be resumed.
+# Output files
+# ------------
+# The study writes a tidy table, the figure, the text, and a record of the command.
+# Trained arms are kept, so a second study that needs them does not train them again,
+# and an interrupted study can be resumed.
 
 results = folder / "studies" / "studies" / "scan-length"
 print(*sorted(path.name for path in results.iterdir()), sep="\n")
