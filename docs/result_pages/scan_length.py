@@ -53,5 +53,5 @@ def judge_claims() -> list[Verdict]:
             f"significant in {lost} of {n} cases ({shares} of the frames)",
             judge(lost, gained, n),
         ),
-        ("BRIO loses least AUC", f"significant in {below} of {m} comparisons", judge(below, above, m)),
+        ("BRIO loses the least AUC", f"significant in {below} of {m} comparisons", judge(below, above, m)),
     ]
