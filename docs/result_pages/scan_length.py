@@ -42,7 +42,9 @@ def list_losses() -> pd.DataFrame:
 def judge_claims() -> list[Verdict]:
     """Return the verdicts on scan length."""
     lost, gained, n = count_shown(
-        compare_sites(change(share).assign(whole=0.0), "whole", "scan length", f"{share:g}% against whole scans")
+        compare_sites(
+            change(share).assign(**{"full scans": 0.0}), "full scans", "scan length", f"{share:g}% of the frames"
+        )
         for share in SHARES
     )
     below, above, m = count_differences()

@@ -163,7 +163,7 @@ def list_sisters() -> list[str]:
 def compare_single_sites(atlas: str) -> pd.Series:
     """Compare ridge with BRIO where a site is the only sample of its institution: their difference, and both means."""
     single = scores(atlas).drop(index=list_sisters())
-    pair = compare_pair(single, "ridge", "brio", "single pairs", f"{atlas_label(atlas)}, without sisters")
+    pair = compare_pair(single, "ridge", "brio", "single pairs", f"{atlas_label(atlas)}, sites without another sample")
     return pd.concat([pair, single[["ridge", "brio"]].mean()])
 
 
