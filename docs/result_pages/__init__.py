@@ -49,10 +49,10 @@ GROUPS = {
         "decision-curve": "Decision curve",
         "prediction-intervals": "Prediction intervals",
         "adaptation": "Local adaptation",
-        "federation": "Sites that share no scan",
+        "federation": "Sites that share no scans",
     },
     "Speed and reproduction": {
-        "benchmarks": "Against other code",
+        "benchmarks": "Compared with other code",
         "speed": "Time and memory",
         "growth": "Growth",
         "reproducibility": "Repeated runs",

@@ -16,14 +16,14 @@ from .markdown import in_words
 JOBS = {atlas: f"brio-versions/{atlas}/version-3" for atlas in ATLASES}
 PAPER_ARMS = ["brio-wo-rs", "brio-wo-tr", "brio-wo-sm", "brio-wo-sf"]
 ARMS = {  # what is left out, the weights of factors, the strength of alignment, names of source sites
-    "brio-wo-rs": ("re-estimation support", "relevance", "1", "own"),
-    "brio-wo-tr": ("task relevance", "support", "mean support", "own"),
-    "brio-wo-sm": ("strength modulation", "relevance x support", "1", "own"),
-    "brio-wo-sf": ("support in the weights", "relevance", "sum of relevance x support", "own"),
-    "brio-wo-qg": ("qualification guidance", "equal", "1", "own"),
-    "backbone": ("alignment", "", "0", "own"),
-    "brio-shuffled": ("true site names", "relevance x support", "sum of relevance x support", "shuffled"),
-    "backbone-shuffled": ("alignment, and true site names", "", "0", "shuffled"),
+    "brio-wo-rs": ("re-estimation support", "relevance", "1", "true"),
+    "brio-wo-tr": ("task relevance", "support", "mean support", "true"),
+    "brio-wo-sm": ("strength modulation", "relevance × support", "1", "true"),
+    "brio-wo-sf": ("support in the weights", "relevance", "sum of relevance × support", "true"),
+    "brio-wo-qg": ("qualification guidance", "equal", "1", "true"),
+    "backbone": ("alignment", "", "0", "true"),
+    "brio-shuffled": ("true site names", "relevance × support", "sum of relevance × support", "shuffled"),
+    "backbone-shuffled": ("alignment and true site names", "", "0", "shuffled"),
 }
 
 
@@ -61,9 +61,9 @@ def judge_claims() -> list[Verdict]:
         higher = int((acc[PAPER_ARMS] < acc["brio"]).sum())
         verdicts.append(
             (
-                f"The full method is above its four ablations in AUC and ACC ({atlas_label(atlas)})",
-                f"AUC: significant for {len(below)} of {n}{named if len(below) else ''}; "
-                f"ACC: BRIO has a higher mean than {higher} of {n}",
+                f"The full method has a higher AUC and ACC than its four ablations ({atlas_label(atlas)})",
+                f"AUC: significantly higher than {len(below)} of {n}{named if len(below) else ''}; "
+                f"ACC: higher mean than {higher} of {n}",
                 judge(len(below), len(above), n),
             )
         )

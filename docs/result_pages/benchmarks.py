@@ -1,4 +1,4 @@
-"""How fast is it against other code?"""
+"""How fast is brio compared with other code?"""
 
 from __future__ import annotations
 

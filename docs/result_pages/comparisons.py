@@ -72,22 +72,23 @@ _summarise = cache(summarise_scores)  # several pages describe the same scores
 
 
 FAMILIES = {
-    "unseen sites": "every method versus ridge, on one atlas",
+    "unseen sites": "every other method versus ridge, on one atlas",
     "baselines": "every baseline of the paper's table versus BRIO, on one atlas",
-    "averaged seeds": "the averaged seeds of every network versus ridge, on one atlas",
-    "labels": "every method versus ridge, for one label (or all together) on one atlas",
+    "averaged seeds": "every neural network, with logits averaged over seeds, versus ridge, on one atlas",
+    "labels": "every other method versus ridge, on one atlas, for one label or for all labels together",
     "site penalties": "each penalty versus the GCN to which it is added, on one atlas",
-    "graph OOD": "each graph OOD method versus the best brain network, on one atlas",
-    "sister sites": "each linear model with and without the other sample, on both atlases",
+    "graph OOD": "each graph OOD method versus the best brain-network method, on one atlas",
+    "sister sites": "each linear model with versus without the other sample of the institution, on both atlases",
     "single pairs": "one pair, not corrected",
-    "ablation": "every arm versus BRIO, on one atlas",
-    "BRIO plus": "every other method versus BRIO plus, on one atlas with one number of source sites",
-    "in distribution": "every method versus BRIO over the folds of one atlas",
+    "ablation": "every other arm versus BRIO, on one atlas",
+    "BRIO plus": "every other method versus BRIO plus, for one atlas and one number of source sites",
+    "in distribution": "every other method versus BRIO, over the folds of one atlas",
     "harmonisation": "each policy versus no ComBat",
-    "sensitivity": "each other value of one setting versus that of BRIO, on one atlas",
-    "factors": "each ranking versus qualification, at all shares of factors together",
-    "stability": "every arm versus BRIO for one quantity of one study",
-    "scan length": "each method versus BRIO at one length; separately, each method at one length versus whole scans",
+    "sensitivity": "each other value of a setting versus BRIO's default, on one atlas",
+    "factors": "each other ranking versus qualification, for all numbers of factors together",
+    "stability": "every other arm versus BRIO, for one quantity of one study",
+    "scan length": "each other arm versus BRIO at one scan length; in a separate family, each arm at one scan length "
+    "versus full scans",
     "repeats": "one pair, not corrected",
 }
 """Families of comparisons, each declared here and nowhere else: which pairs are corrected together by Holm's method."""
@@ -98,10 +99,10 @@ VERDICTS: dict[tuple[str, str, str, str], tuple[float, float, float]] = {}
 def name_family(family: str) -> str:
     """Return the sentence that names the test of a page and its family."""
     text = FAMILIES[family]
-    test = "p values are from the corrected t test over sites"
+    test = "p values come from the corrected t test over sites"
     if text.endswith(", not corrected"):
-        return f"{test} and are not corrected for multiple comparisons (family *{family}*)."
-    return f"{test}, and are corrected by Holm's method within the family *{family}*: {text}."
+        return f"{test} and are not adjusted for multiple comparisons (family *{family}*)."
+    return f"{test}. They are adjusted by Holm's method within the family *{family}*: {text}."
 
 
 def compare_sites(
@@ -261,4 +262,7 @@ def group_by_block(names: Iterable[str], methods: dict[str, MethodSummary]) -> l
     blocks: dict[str, list[str]] = {}
     for name in names:
         blocks.setdefault(methods[name].block, []).append(name)
-    return [(f"{block[0].upper()}{block[1:]}", blocks[block]) for block in sorted(blocks, key=rank_block)]
+    titles = {block: block.replace("controls", "confound baselines") for block in blocks}  # stored results say controls
+    return [
+        (f"{titles[block][0].upper()}{titles[block][1:]}", blocks[block]) for block in sorted(blocks, key=rank_block)
+    ]

@@ -1,4 +1,4 @@
-"""Is deciding by the model better than treating all or none?"""
+"""Is using the model better than treating all or none?"""
 
 from __future__ import annotations
 

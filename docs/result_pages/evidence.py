@@ -196,6 +196,6 @@ def describe_study(name: str) -> str:
     """Say of which scans, folds and seeds a study of ours was made."""
     ((scans, folds, seeds),) = {(r.n_scans, r.folds, r.seeds) for r in (read_record(name, a) for a in ATLASES)}
     return (
-        f"The study uses {scans:,} scans of ABIDE I, in {folds} folds and with {seeds} seeds. Each fold has one test "
+        f"The study uses {scans:,} scans of ABIDE I, with {folds} folds and {seeds} seeds. Each fold has one test "
         f"site; all {folds - 1} other sites are source sites."
     )

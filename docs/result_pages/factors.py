@@ -79,14 +79,14 @@ def judge_claims() -> list[Verdict]:
     holds = {propositions()["Prop. 1: bound holds, %"], propositions()["Prop. 2: identities hold, %"]} == {"100.0"}
     return [
         (
-            "With some of the factors kept, ranking by qualification gives the highest AUC",
-            f"significant in {below} of {n} comparisons, {chance} of these with a random order",
+            "When only some factors are kept, ranking by qualification gives the highest AUC",
+            f"significant in {below} of {n} comparisons, {chance} of these with random order",
             judge(below, above, n),
         ),
         (
             "Five regions have the highest scores",
             "not reproduced; our ranking changes from run to run. "
-            f"{among} of the five are among our {TOP} highest; "
+            f"{among} of the five are among the {TOP} highest here; "
             f"their ranks are {in_words(map(str, ranks))} of {len(regions())}",
             judge_parts(ranks <= TOP),
         ),

@@ -1,4 +1,4 @@
-"""Is a model of sites that share no scan as good as a model of pooled scans?"""
+"""Is a model of sites that share no scans as good as a model of pooled scans?"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXPERIMENTS = {
     ("all", "log-ridge"): "`log-ridge`, all sites",
     ("all", "ridge"): "`ridge`, all sites",
     ("evenly", "log-ridge"): "`log-ridge`, sites of all sizes, from the largest to the smallest",
-    ("thinned", "log-ridge"): "`log-ridge`, five sites, of which the largest has half of its patients",
+    ("thinned", "log-ridge"): "`log-ridge`, five sites; the largest has only half of its patients",
 }
 
 

@@ -29,10 +29,10 @@ WORK = {
 }
 STEPS = {
     "open": "open the folder",
-    "audit": "audit, with the search for duplicates among all pairs",
+    "audit": "audit, including the search for duplicates among all pairs",
     "connectomes": "FC of all scans",
-    "ridge": "ridge, penalty by inner folds",
-    "log-ridge": "log-ridge, penalty by inner folds",
+    "ridge": "ridge, penalty chosen on inner folds",
+    "log-ridge": "log-ridge, penalty chosen on inner folds",
     "brio-plus": "BRIO plus",
 }
 STEEPEST = 3.2
@@ -45,11 +45,11 @@ BEYOND = 100_000
 """Scans of the largest public study, UK Biobank."""
 CHANGES = {
     "audit": "nothing",
-    "connectomes": "keep the FC in a mapped file, like the frames",
+    "connectomes": "keep the FC in a memory-mapped file, like the frames",
     "ridge": "with more scans than edges, solve for one coefficient per edge instead of one weight per scan; "
-    "the size of the equations is then the number of edges squared, whatever the number of scans",
-    "log-ridge": "as for ridge, and keep the logarithms in a mapped file",
-    "brio-plus": "as for log-ridge, and read the changes under re-estimation part by part",
+    "the size of the system of equations is then the number of edges squared, whatever the number of scans",
+    "log-ridge": "as for ridge; also keep the logarithms in a memory-mapped file",
+    "brio-plus": "as for log-ridge; also read the changes under re-estimation part by part",
 }
 """What would have to change for the largest study to fit into the memory of one usual machine."""
 

@@ -49,7 +49,7 @@ def compare_methods(atlas: str, first: str, second: str) -> pd.Series:
 
 def compare_without(atlas: str, label: str) -> pd.Series:
     """Compare log-ridge with ridge over all labels but one; one pair, not corrected."""
-    where = f"{atlas_label(atlas)}, all labels but {label}"
+    where = f"{atlas_label(atlas)}, all labels except {label}"
     return compare_pair(scores(atlas, TOGETHER, label), "log-ridge", "ridge", "single pairs", where)
 
 

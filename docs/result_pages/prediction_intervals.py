@@ -128,8 +128,8 @@ def draw_coverage() -> Any:
             axis.plot(row.index, row, linewidth=1, markersize=5, label=f"{frames} frames", **series_style(k))
         axis.set_title(measured.label, fontsize=10)
         axis.set_xlabel("nominal, %")
-    axes[0].set_ylabel("holds the logit of the other half, %")
-    axes[0].legend(fontsize=8, frameon=False, title="half of a scan", title_fontsize=8)
+    axes[0].set_ylabel("contains the logit of the other half, %")
+    axes[0].legend(fontsize=8, frameon=False, title="half a scan", title_fontsize=8)
     return figure
 
 
@@ -138,7 +138,7 @@ def draw_risk() -> Any:
     figure, (axis,) = make_panels(1, 5.6, 3.6)
     for k, measured in enumerate(MEASURED):
         axis.plot(measured.risk, linewidth=1, markersize=5, label=measured.label, **series_style(k))
-    axis.set_xlabel("share of the scans that are called, %")
+    axis.set_xlabel("scans with a called class, %")
     axis.set_ylabel("accuracy at unseen sites, %")
     axis.legend(fontsize=8, frameon=False)
     return figure

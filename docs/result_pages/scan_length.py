@@ -42,7 +42,9 @@ def list_losses() -> pd.DataFrame:
 def judge_claims() -> list[Verdict]:
     """Return the verdicts on scan length."""
     lost, gained, n = count_shown(
-        compare_sites(change(share).assign(whole=0.0), "whole", "scan length", f"{share:g}% against whole scans")
+        compare_sites(
+            change(share).assign(**{"full scans": 0.0}), "full scans", "scan length", f"{share:g}% of the frames"
+        )
         for share in SHARES
     )
     below, above, m = count_differences()
@@ -53,5 +55,5 @@ def judge_claims() -> list[Verdict]:
             f"significant in {lost} of {n} cases ({shares} of the frames)",
             judge(lost, gained, n),
         ),
-        ("BRIO loses least AUC", f"significant in {below} of {m} comparisons", judge(below, above, m)),
+        ("BRIO loses the least AUC", f"significant in {below} of {m} comparisons", judge(below, above, m)),
     ]

@@ -12,10 +12,10 @@ from .comparisons import Verdict, arm_scores, compare_sites, group_rows, judge, 
 from .evidence import ATLASES, atlas_label, read_study
 
 STUDIES = {atlas: f"studies/{atlas}/sensitivity" for atlas in ATLASES}
-SETTINGS = {"K": "re-estimates K", "J": "factors J", "block": "block length, times the estimate"}
+SETTINGS = {"K": "number of re-estimates, K", "J": "number of factors, J", "block": "block length / estimate"}
 CLAIMS = {
-    "K": ("AUC rises with K from small values", ["brio,K=2"]),
-    "J": ("Intermediate J are better than very small or large ones", ["brio,J=1,d_t=64", "brio,J=16,d_t=4"]),
+    "K": ("AUC rises as K increases from small values", ["brio,K=2"]),
+    "J": ("Intermediate values of J are better than very small or large ones", ["brio,J=1,d_t=64", "brio,J=16,d_t=4"]),
     "block": (
         "The estimated block length is better than half and twice that length",
         ["brio,block_scale=0.5", "brio,block_scale=2.0"],

@@ -1,4 +1,4 @@
-"""Does agreement between sites mean stable predictions?"""
+"""Does agreement between sites imply stable predictions?"""
 
 from __future__ import annotations
 
@@ -122,13 +122,13 @@ def judge_claims() -> list[Verdict]:
         ),
         (
             "Stronger alignment lowers site discrepancy and predictive variation",
-            f"from lambda_env 0 to the strongest: discrepancy {site[0]:.3f} to {site[1]:.3f}, variation "
-            f"{variations[0]:.3f} to {variations[1]:.3f} (largest {state_p(changes['p_holm'].max())})",
+            f"without and with the strongest alignment: discrepancy {site[0]:.3f} and {site[1]:.3f}, variation "
+            f"{variations[0]:.3f} and {variations[1]:.3f} (largest {state_p(changes['p_holm'].max())})",
             judge(lower, higher, n),
         ),
         (
             "BRIO has lower predictive variation than alignment without qualification",
-            f"significant at {more} of {strengths} strengths; without support (w/o RS) the variation changes by "
+            f"significant at {more} of {strengths} strengths; without support (w/o RS), the variation changes by "
             f"{format_signed(without, 3)} (not significant)",
             judge(more, less, strengths),
         ),

@@ -66,7 +66,7 @@ def averaged_seeds(atlas: str) -> pd.DataFrame:
 
 @cache
 def compare_averaged(atlas: str) -> pd.DataFrame:
-    """Return the differences in AUC of the averaged seeds of every network to ridge."""
+    """Return the difference in AUC of every network with averaged seeds from ridge."""
     return compare_sites(averaged_seeds(atlas), "ridge", "averaged seeds", atlas_label(atlas))
 
 
@@ -163,7 +163,7 @@ def list_sisters() -> list[str]:
 def compare_single_sites(atlas: str) -> pd.Series:
     """Compare ridge with BRIO where a site is the only sample of its institution: their difference, and both means."""
     single = scores(atlas).drop(index=list_sisters())
-    pair = compare_pair(single, "ridge", "brio", "single pairs", f"{atlas_label(atlas)}, without sisters")
+    pair = compare_pair(single, "ridge", "brio", "single pairs", f"{atlas_label(atlas)}, sites without another sample")
     return pd.concat([pair, single[["ridge", "brio"]].mean()])
 
 
@@ -226,8 +226,10 @@ def judge_claims() -> list[Verdict]:
         table = differences(atlas, "brio")
         below, above, n = count_shown([table])
         higher = int((table["mean"] > 0).sum())
-        measured = f"BRIO is significantly above {below} of {n}; {higher} have a higher mean AUC, {above} significantly"
-        verdicts.append((f"BRIO is above all baselines ({atlas_label(atlas)})", measured, judge(below, above, n)))
+        measured = f"significantly above {below} of {n}; {higher} have a higher mean AUC, {above} of them significantly"
+        verdicts.append(
+            (f"BRIO has a higher AUC than all baselines ({atlas_label(atlas)})", measured, judge(below, above, n))
+        )
     _, better, n = count_shown(map(compare_penalties, ATLASES))
     verdicts.append(
         (
@@ -243,7 +245,7 @@ def judge_claims() -> list[Verdict]:
         below, above, n = count_shown([table])
         verdicts.append(
             (
-                f"The best brain networks are better than graph OOD methods ({atlas_label(atlas)})",
+                f"The best brain-network methods are better than graph OOD methods ({atlas_label(atlas)})",
                 f"`{best}` is significantly above {below} of {n} methods (largest {state_p(table['p_holm'].max())})",
                 judge(below, above, n),
             )
