@@ -1,4 +1,4 @@
-"""Methods that select the part of a graph which holds across sites: GSAT, DisC, CEPG and DiSCO."""
+"""Methods that select the part of a graph that generalises across sites: GSAT, DisC, CEPG and DiSCO."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ class GSATSettings(EdgeSettings):
     Attributes
     ----------
     final_r : float
-        Last value of r, which starts at 0.9 and falls by 0.1 after every tenth of the epochs.
+        Final value of r, the share of edges that the prior keeps; r starts at 0.9 and falls by 0.1 after every tenth of
+        the epochs.
     information : float
         Weight of the information term.
     """
@@ -77,7 +78,7 @@ class GSATNetwork(EdgeNetwork):
     reference="Miao et al. 2022",
 )
 class GSAT(EdgeMethod):
-    """Graph stochastic attention: noisy edge weights under an information bottleneck."""
+    """Graph stochastic attention: noisy edge weights with an information bottleneck."""
 
     settings: GSATSettings
     network_class = GSATNetwork
@@ -102,17 +103,18 @@ class DisCSettings(EdgeSettings):
     Attributes
     ----------
     layers : int
-        Layers of the causal and of the biased GIN; the network that computes the masks has two.
+        Number of layers in the causal GIN and in the biased GIN; the network that computes the masks always has two.
     edge_width : int
-        The MLP that masks edges has hidden layers of 4, 2 and 1 times this width (published: 110, 55 and 27 units).
+        Width of the MLP that masks edges; its hidden layers have 4, 2 and 1 times this many units (published: 110, 55
+        and 27).
     edge_dropout : float
-        Dropout inside that MLP; the published code has none.
+        Dropout inside the MLP that masks edges; the published code has none.
     q : float
-        Exponent of the generalised cross-entropy: how much the biased branch prefers easy scans.
+        Exponent of the generalised cross-entropy: how strongly the biased branch prefers easy scans.
     swap : float
         Weight of the terms with swapped biased parts.
     swap_share : float
-        Share of the epochs, at the end, in which biased parts are swapped; checkpoints are chosen among these.
+        Share of the epochs, at the end, in which biased parts are swapped; the checkpoint is chosen among these epochs.
     """
 
     layers: Layers = setting(4, choice(2, 4))
@@ -245,15 +247,15 @@ class CEPGSettings(EdgeSettings):
     Attributes
     ----------
     environment : float
-        Weight of classifying the source site from the complement.
+        Weight of the loss for classifying the source site from the complement of the kept part.
     adversary : float
-        Weight of the reversed gradient of the site classifier on the kept part; it grows from 0 over the epochs.
+        Weight of the reversed gradient of the site classifier for the kept part; it grows from 0 over the epochs.
     information : float
         Weight of the information term of the kept part, as in GSAT.
     risk_variance : float
         Weight of the variance of the risks of the source sites.
     final_r : float
-        Last value of the share of edges that the prior keeps.
+        Final value of the share of edges that the prior keeps.
     """
 
     environment: Weight = 0.5
@@ -323,7 +325,7 @@ class CEPGNetwork(EdgeNetwork):
     family="graph OOD",
     needs={"sites"},
     provenance=reconstruct(
-        "we found neither text nor code; based on its title, a one-sentence description and the related LECI"
+        "we found neither the text nor the code; based on its title, a one-sentence description and the related LECI"
     ),
     reference="Wang et al. 2026",
 )
@@ -577,30 +579,32 @@ class DiSCOSettings(EdgeSettings):
     Attributes
     ----------
     layers : int
-        GIN layers of the shared encoder, and of each expert.
+        Number of GIN layers in the shared encoder and in each expert.
     experts : int
         K, the number of experts; each has its own mask of edges, GIN layers and classifier.
     edge_width : int
-        Hidden width of each expert's edge MLP; small, since there are K of them on every edge.
+        Hidden width of the MLP with which each expert scores edges; it is small, because every edge is scored K times.
     expert_width : int
         Width of each expert's GIN layers and of the hidden layer of its classifier.
     gate_width : int
         Hidden width of the gate.
     keep : float
-        rho, the share of edges that a mask should keep; 0.2 to 0.8 in that code by dataset, the default is the median.
+        rho, the share of edges that a mask should keep; the published code uses 0.2 to 0.8, depending on the dataset,
+        and the default is the median.
     correlation : float
-        tau, the mean correlation over pairs of masks above which they are penalised.
+        tau, the mean correlation over pairs of masks above which the masks are penalised.
     keep_weight, diversity, gate : float
-        Weights of the terms for the keep rate, for correlated masks and for the gate.
+        Weights of the loss terms for the keep rate, for correlated masks and for the gate.
     sparsity, balance, first_choice : float
-        Weights inside the loss of the gate: entropy of the shares of a scan, uneven use of the experts, and uneven
-        first choices.
+        Weights of the terms in the loss of the gate: entropy of the shares of a scan, uneven use of the experts, and
+        uneven first choices.
     alpha : float
-        Exponent of entmax; near 1 it is a softmax, near 2 most shares are zero.
+        Exponent of entmax; near 1, entmax is a softmax; near 2, most shares are zero.
     teacher_temperature : float
-        Temperature of the softmax of negative losses that teaches the gate.
+        Temperature of the softmax of the negative losses, which is the target of the gate.
     warm_up : int
-        Epochs, at the start, in which all experts have the same weight; no checkpoint of these is chosen.
+        Number of epochs, at the start, in which all experts have the same weight; the checkpoint is not chosen among
+        these.
     """
 
     layers: Layers = 3
@@ -687,7 +691,7 @@ def excess_correlation(mask: Tensor, real: Tensor, tau: float) -> Tensor:
     reference="Sun et al. 2026",
 )
 class DiSCO(layers.Classifier):
-    """Diverse and sparse mixture of experts, each on its own subgraph."""
+    """Diverse and sparse mixture of experts, each of which uses its own subgraph."""
 
     settings: DiSCOSettings
     network_class = DiSCONetwork

@@ -1,4 +1,4 @@
-"""Methods for unseen domains on a GCN: CORAL, IRM, V-REx, GroupDRO and DANN, each with its loss."""
+"""Methods for unseen domains, based on a GCN: CORAL, IRM, V-REx, GroupDRO and DANN, each with its own loss."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ from .registry import PUBLISHED, method
 class GCNMethod(layers.Classifier):
     """The GCN with mean readout, trained under a loss that knows the source sites.
 
-    A batch holds 2 ``cell_batch`` scans of each site, 8 by default, and a loss estimates whatever it needs of a site
-    from these few. A larger ``cell_batch`` makes the estimates better and the steps fewer.
+    A batch holds 2 ``cell_batch`` scans of each site (8 by default), from which a loss estimates whatever it needs to
+    know about a site. A larger ``cell_batch`` gives better estimates but fewer steps.
     """
 
     settings: layers.GraphSettings
@@ -36,7 +36,8 @@ class AnnealedSettings(layers.GraphSettings):
     penalty : float
         Weight of the penalty after annealing.
     annealing : float
-        Share of the epochs, the first ones, in which the penalty has weight 1. Their checkpoints cannot be chosen.
+        Share of the epochs, from the first, in which the penalty has weight 1. Checkpoints of these epochs cannot be
+        chosen.
     """
 
     penalty: Weight = 1.0
@@ -71,9 +72,9 @@ class CORALSettings(layers.GraphSettings):
     Attributes
     ----------
     penalty : float
-        Weight of the distance between source sites.
+        Weight of the penalty on differences between source sites.
     means : bool
-        Whether means are compared too, as in DomainBed; the paper compares covariances alone.
+        Whether means are compared too, as in DomainBed; the paper compares only covariances.
     """
 
     penalty: Weight = setting(1.0, log_uniform(0.1, 10.0))
@@ -198,7 +199,7 @@ class GroupDROSettings(layers.GraphSettings):
     Attributes
     ----------
     step_size : float
-        How fast the weights of the source sites follow their losses.
+        How fast the weights of the source sites adapt to their losses.
     """
 
     step_size: Annotated[float, Meta(ge=0, le=100)] = setting(0.01, log_uniform(0.001, 0.1))
@@ -229,7 +230,7 @@ class GroupDRONetwork(GCNNetwork):
 
 @method("groupdro", family="OOD", needs={"sites"}, provenance=PUBLISHED, reference="Sagawa et al. 2020; DomainBed")
 class GroupDRO(GCNMethod):
-    """GCN that weights source sites by their losses so far."""
+    """GCN that gives larger weights to source sites with larger losses so far."""
 
     settings: GroupDROSettings
     network_class = GroupDRONetwork
@@ -251,7 +252,7 @@ class DANNSettings(layers.GraphSettings):
     Attributes
     ----------
     strength : float
-        Size of the reversed gradient at the end of its ramp.
+        Scale of the reversed gradient at the end of its ramp.
     """
 
     strength: Weight = setting(1.0, log_uniform(0.01, 10.0))

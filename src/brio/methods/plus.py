@@ -1,4 +1,4 @@
-"""BRIO plus: ridge regression on log-connectomes that distrusts evidence which does not survive re-estimation.
+"""BRIO plus: ridge regression on log-connectomes that relies less on evidence that changes under re-estimation.
 
 It is ``log-ridge`` with one more penalty, on changes of the margin between a scan and its re-estimates, Eq. (2) of the
 paper. It is solved in closed form, and the model holds one coefficient for each edge. Equations: docs/brio-plus.md.
@@ -41,9 +41,10 @@ class BrioPlusSettings(LogRidgeSettings):
         Weight of the penalty on changes of the margin under re-estimation; 0 for none. It is fixed, because inner
         folds cannot choose it: evidence on which all source sites agree looks good in each of them.
     K : int
-        Re-estimates of each scan. More of them leave the expected penalty as it is and reduce its variance.
+        Number of re-estimates of each scan. More re-estimates reduce the variance of the penalty, not its expected
+        value.
     block_length : float or None
-        A fixed block length instead of the fold-level estimate.
+        Fixed block length that replaces the estimate for each fold.
     """
 
     lambda_re: Weight = 1.0

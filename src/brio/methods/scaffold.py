@@ -134,13 +134,15 @@ class ScaffoldSettings(MethodSettings):
     Attributes
     ----------
     edges : int
-        Edges of the scaffold; all edges where the atlas has fewer.
+        Number of edges in the scaffold; all edges if the atlas has fewer.
     bootstraps : int
-        Weightings of the participants of each site (:func:`draw_bootstrap_weights`).
+        Number of bootstraps, each of which draws new weights for the participants of every site. See
+        :func:`draw_bootstrap_weights`.
     top_share : float
-        Share of all edges, by score, that a bootstrap selects.
+        Share of all edges that a bootstrap selects, which are those with the highest scores.
     stability : float
-        Share of bootstraps that must have selected an edge. Where too few edges pass, the best of the others follow.
+        Minimum share of bootstraps that must select an edge of the scaffold. If too few edges reach it, the best of the
+        others are added.
     """
 
     edges: Annotated[int, Meta(ge=1, le=100_000)] = setting(300, choice(200, 300, 500))

@@ -22,7 +22,7 @@ class AGMGCSettings(layers.GraphSettings):
     Attributes
     ----------
     spline_kernel : int
-        Knots of the spline over the edge weight.
+        Number of knots of the spline over the edge weight.
     contrast_weight : float
         Weight of the contrastive loss between the representations of a scan from the two graphs.
     temperature : float
@@ -194,7 +194,7 @@ def nt_xent(first: Tensor, second: Tensor, batch: Batch, temperature: float) -> 
     ),
 )
 class AGMGC(layers.Classifier):
-    """Spline and multi-graph convolution over a learned and a correlation graph, aligned by a contrastive loss."""
+    """Spline and multi-graph convolution on a learned graph and a correlation graph, aligned by a contrastive loss."""
 
     settings: AGMGCSettings
     network_class = AGMGCNetwork

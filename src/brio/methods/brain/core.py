@@ -26,12 +26,10 @@ class CORESettings(ScaffoldSettings, BoldSettings):
     Attributes
     ----------
     window, step : int
-        Length of a sliding window and distance between windows, in frames; both shrink where the BOLD is too short for
-        three windows.
-    width, layers : int
-        Hidden width and layers of message passing.
+        Length of a sliding window and distance between windows, in frames; both shrink if the BOLD series is too short
+        for three windows. width, layers : int Hidden width and number of message-passing layers.
     dropout : float
-        Share of hidden values dropped in training.
+        Share of the hidden values dropped in training.
     sparsity : float
         Weight of the mean gate in the loss.
     """
@@ -165,7 +163,7 @@ def describe_edges(scans: Scans, learned: Tensors, window: int, step: int, bold_
     reference="Wang, Zhang et al., When Brain Networks Travel (CORE), arXiv 2605.06050",
 )
 class CORE(BoldMethod):
-    """Trajectories of edges whose diagnosis effect is reproducible across sites, in a gated line graph network."""
+    """Gated line-graph network on trajectories of edges whose diagnosis effect is reproducible across sites."""
 
     settings: CORESettings
     peak_matrices_per_scan = 70.0

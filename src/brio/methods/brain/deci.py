@@ -44,13 +44,13 @@ class BoldSettings(NeuralSettings):
     Attributes
     ----------
     bold_frames : int
-        Frames of a window; shorter scans are mirrored at their ends.
+        Number of frames in a window; shorter scans are extended by mirroring their ends.
     bold_windows : int
-        Windows of a scan, spread evenly over it; one is in the middle. As many as ``bold_frames`` goes into the
-        longest scan, rounded up, use all frames: 3 for scans of up to 300 frames. It is a number and not "all", since
-        the longest scan may be one of the test site.
+        Number of windows in a scan, spread evenly over it; if there is only one, it is in the middle. To use all
+        frames, divide the length of the longest scan by ``bold_frames`` and round up, for example 3 for scans of up to
+        300 frames. The setting must be a number and not "all", because the longest scan may come from the test site.
     bold_tr : float or None
-        Seconds between frames, to which scans are interpolated; ``none`` uses the frames as they are.
+        Repetition time in seconds to which scans are interpolated; ``none`` uses the frames as they are.
     """
 
     bold_frames: Annotated[int, Meta(ge=8, le=10_000)] = 100
@@ -177,11 +177,11 @@ class DeCISettings(BoldSettings):
     Attributes
     ----------
     width : int
-        Width of the embedding of each ROI's time course, and length of the drift kernels.
+        Width of the embedding of each ROI's time course, which is also the length of the drift kernels.
     layers : int
-        Blocks; each subtracts its drift and its cycle from the remainder of the block before.
+        Number of blocks; each subtracts its drift and its cycle from what the previous block leaves.
     dropout : float
-        Share of hidden values dropped in training.
+        Share of the hidden values dropped in training.
     """
 
     learning_rate: LearningRate = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
@@ -282,7 +282,7 @@ class DeCINetwork(nn.Module):
     reference="DeCI, IEEE TMI 2026, arXiv 2602.08262",
 )
 class DeCI(BoldMethod):
-    """Drift and cycle of the BOLD time course of each ROI; ROIs stay independent until their scores are averaged."""
+    """Separates drift and cycle in the BOLD series of each ROI; ROIs stay independent until scores are averaged."""
 
     settings: DeCISettings
     network_class = DeCINetwork

@@ -227,25 +227,26 @@ class FCHGNNSettings(training.NeuralSettings):
     alpha : float
         Absolute FC above which two ROIs of a scan are connected.
     width, state : int
-        Width of the first hemisphere layer, and of every state after it.
+        Width of the first hemisphere layer, and width of every later state.
     layers : int
-        Layers of the population graph.
+        Number of layers in the population graph.
     dropout : float
-        Share of hidden values dropped in training.
+        Share of the hidden values dropped in training.
     kept_share : float
         Share of the ROIs that the local pooling channel keeps.
     cluster_share : float
-        Clusters of the global channel, as a share of the number of ROIs.
+        Number of clusters in the global channel, as a share of the number of ROIs.
     beta : float
-        A scan receives from scans whose similarity is more than this many standard deviations above the mean. The
-        published value, 1.5, is for similarity by site; by age it would leave a third of ABIDE without a neighbour of
-        their sex.
+        A scan receives messages from scans whose similarity to it is more than this many standard deviations above the
+        mean. The published value, 1.5, is for similarity by site; for similarity by age, it would leave a third of the
+        scans of ABIDE without a neighbour of the same sex.
     age_window : float
-        Ages are similar within this many standard deviations of the source scans' age (published: two years).
+        Two ages are similar if they differ by less than this many standard deviations of age in the source scans
+        (published: two years).
     site_likeness : bool
-        Whether a common site adds to the similarity of two source scans.
+        Whether two source scans are more similar if they are from the same site.
     bank : int
-        Source scans of each site and class in the bank, from which scans receive messages at inference.
+        Number of source scans of each site and class in the bank, from which scans receive messages at inference.
     """
 
     learning_rate: LearningRate = setting(3e-3, choice(1e-3, 3e-3, 1e-2))
@@ -312,7 +313,7 @@ class FCHGNNNetwork(nn.Module):
     ),
 )
 class FCHGNN(Classifier):
-    """Hemispheres, whole brain and a population graph typed by sex, with messages from source scans only.
+    """Graph network on hemispheres, the whole brain and a population typed by sex; only source scans send messages.
 
     A fitted run holds sex, standardised age and the messages of the scans in its bank, and none of their connectomes.
     """

@@ -103,19 +103,20 @@ class XGSettings(BoldSettings):
     Attributes
     ----------
     embedding, kernel : int
-        Width of the embedding of each ROI's time course, and frames of the first convolution.
+        Width of the embedding of each ROI's time course, and length of the first convolution in frames.
     heads : int
-        Heads of the self-attention between ROIs; they share the embedding.
+        Number of heads in the self-attention between ROIs, among which the embedding is divided.
     dropout : float
-        Share of hidden values dropped in training.
+        Share of the hidden values dropped in training.
     inner_rate : float
         Learning rate of the look-ahead step on the meta-training sites.
     sparsity, consistency : float
-        Weights of the entropy of a site's class-difference map and of the gap between maps of two sites.
+        Weights of two loss terms: the entropy of the class-difference map of a site, and the difference between the
+        maps of two sites.
     mixup : bool
-        Mix scans of a site with each other, by shares drawn for each site and step.
+        Whether to mix scans of a site with each other, with shares drawn for each site and step.
     published : bool
-        Whether to follow the published code where it differs from its paper; see :class:`XGNetwork`.
+        Whether to follow the published code where it differs from its paper. See :class:`XGNetwork`.
     """
 
     learning_rate: LearningRate = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
@@ -227,7 +228,7 @@ class XGNetwork(nn.Module):
     reference="Qiu et al., XG-GNN, MICCAI 2024",
 )
 class XGGNN(BoldMethod):
-    """Connectome learned from BOLD, meta-learning over episodes of sites, consistent class-difference maps."""
+    """Connectome learned from BOLD, with meta-learning over episodes of sites and consistent class-difference maps."""
 
     version = 2
     settings: XGSettings
@@ -275,7 +276,7 @@ variant(
     "XG-GNN as in its published code: ROIs are rescaled and exchange no messages.",
     provenance=follow_code(
         "each look-ahead step resets the averages of Adam. As in that code, the learned connectome is constant to "
-        "float precision at first, and the class-difference maps are rounding errors at first"
+        "float precision at first, and the class-difference maps contain only rounding errors"
     ),
     published=True,
 )

@@ -287,12 +287,21 @@ class Brio(NeuralMethod):
 
 # Ablations of the paper: without re-estimation support (RS), task relevance (TR), strength modulation (SM), weights
 # that favour supported factors (SF), qualification guidance (QG). See variant_profile.
-variant("brio-wo-rs", Brio, "Factors weighted by relevance alone, strength fixed at one.", variant="w/o RS")
-variant("brio-wo-tr", Brio, "Uniform weights instead of relevance, support kept.", variant="w/o TR")
-variant("brio-wo-sm", Brio, "Qualified weights, strength fixed at one.", variant="w/o SM")
-variant("brio-wo-sf", Brio, "Factors weighted by relevance alone, strength modulated.", variant="w/o SF")
-variant("brio-wo-qg", Brio, "Equal weights, strength fixed at one: alignment without qualification.", variant="w/o QG")
+variant("brio-wo-rs", Brio, "Factors weighted by relevance alone, with strength fixed at one.", variant="w/o RS")
+variant("brio-wo-tr", Brio, "Uniform weights instead of relevance; support is kept.", variant="w/o TR")
+variant("brio-wo-sm", Brio, "Qualified weights, with strength fixed at one.", variant="w/o SM")
+variant("brio-wo-sf", Brio, "Factors weighted by relevance alone, with modulated strength.", variant="w/o SF")
+variant(
+    "brio-wo-qg", Brio, "Equal weights, with strength fixed at one: alignment without qualification.", variant="w/o QG"
+)
 variant("backbone", Brio, "No alignment.", variant="w/o QG", lambda_env=0.0)
 # Controls: if alignment uses what names of sites mean, it should gain less with shuffled ones.
 variant("brio-shuffled", Brio, "Names of source sites shuffled within classes.", sites="shuffled")
-variant("backbone-shuffled", Brio, "No alignment, shuffled names.", variant="w/o QG", lambda_env=0.0, sites="shuffled")
+variant(
+    "backbone-shuffled",
+    Brio,
+    "No alignment, with shuffled names of source sites.",
+    variant="w/o QG",
+    lambda_env=0.0,
+    sites="shuffled",
+)

@@ -334,13 +334,13 @@ class EdgeSettings(layers.GraphSettings):
     Attributes
     ----------
     edge_width : int
-        The MLP that scores edges has hidden layers of 4 and of 1 times this width. Published code takes ``width`` here:
-        layers of 256 and 64 units cost 16,448 multiplications for each edge and step, those of 32 and 8 units 264.
-        Kernels fuse the layers up to ``edge_width=16``. Above, the hidden states of all edges are stored: at 64 about
-        3 GB more for each run of a stack on AAL116 (2,668 edges in both directions, 136 scans in a batch), 10 GB on
-        CC200.
+        Width of the MLP that scores edges; its two hidden layers have 4 times and 1 times this many units. Published
+        code uses ``width`` here: layers of 256 and 64 units cost 16,448 multiplications for each edge and step, those
+        of 32 and 8 units 264. Kernels fuse the layers up to ``edge_width=16``. Above, the hidden states of all edges
+        are stored: at 64 about 3 GB more for each run of a stack on AAL116 (2,668 edges in both directions, 136 scans
+        in a batch), 10 GB on CC200.
     edge_dropout : float
-        Dropout inside that MLP.
+        Dropout inside the MLP that scores edges.
     """
 
     dropout: ShareBelowOne = setting(0.3, choice(0.3, 0.5))

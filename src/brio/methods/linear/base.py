@@ -1,11 +1,12 @@
 """What linear models share.
 
-A run learns the features of its source scans, centres them and multiplies them with each other. Models are solved from
+A run learns the features of its source scans, centres them and computes their inner products. Models are solved from
 these products alone, for a grid of penalties. Validation scans or inner folds over source sites choose the penalty, and
-inner folds calibrate the margins. Features of large cohorts are never held for a run: their edges are stored once.
+inner folds calibrate the margins. For large cohorts, runs hold no copy of the features: the edges are stored once for
+all runs.
 
-First the method itself, then the choice of the penalty and the calibration, algebra with Gram matrices, and last where
-features are read from: scans in memory, or stored edges.
+The method comes first, then the choice of the penalty, the calibration and the algebra with Gram matrices. The sources
+of the features come last: scans in memory, or stored edges.
 """
 
 from __future__ import annotations
@@ -42,17 +43,17 @@ class LinearSettings(training.MethodSettings):
     Attributes
     ----------
     least_penalty, largest_penalty : float
-        Ends of the grid of penalties, as multiples of the mean squared norm of the centred features of a source scan,
-        so that the same grid serves any atlas and estimator.
+        Smallest and largest penalty of the grid, in units of the mean squared norm of the centred features of a source
+        scan, so that one grid suits every atlas and estimator.
     penalties : int
-        Number of penalties in the grid, evenly spaced in the logarithm. Of penalties with the same score the strongest
-        is chosen.
+        Number of penalties in the grid, evenly spaced on a logarithmic scale. If several penalties have the same AUC,
+        the strongest is chosen.
     choose_by : {"validation", "source-sites"}
-        The penalty with the best AUC on the validation scans, as every other method chooses; or with the best mean
-        AUC over inner folds, in each of which one source site is withheld. A closed-form model can afford the latter,
-        which is less noisy.
+        How the penalty is chosen: by the AUC on the validation scans, as in all other methods, or by the mean AUC over
+        inner folds, each of which withholds one source site. Closed-form models are fast enough for inner folds, which
+        are less noisy.
     dead_rois : {"source-mean", "zero"}
-        Values for edges of an ROI without signal: the mean connectome of the source sites, or zero.
+        Values of the edges of ROIs without signal: those of the mean connectome of the source sites, or zero.
     """
 
     least_penalty: Positive = 0.1
@@ -76,7 +77,7 @@ Fit = TypeVar("Fit")
 
 
 class LinearMethod(Method):
-    """A linear model on features of a scan, here the entries of its FC matrix. A subclass solves the dual."""
+    """A linear model on the features of a scan, by default the entries of its FC matrix. A subclass solves the dual."""
 
     settings: LinearSettings
     version = 3  # of penalties that score alike the strongest is chosen; since 2 probabilities are calibrated

@@ -25,8 +25,8 @@ class LogRidgeSettings(LinearSettings):
     Attributes
     ----------
     shrinkage : float
-        Share s of the identity in each correlation matrix before its logarithm is taken. Half is a convention:
-        on inner folds of ABIDE the mean AUC hardly changes between a third and 0.8.
+        Weight s of the identity in (1 - s) R + s I, whose logarithm is taken, for a correlation matrix R. One half is a
+        convention: on inner folds of ABIDE, the mean AUC hardly changes between one third and 0.8.
     choose_by : {"source-sites", "validation"}
         How the penalty is chosen: by the mean AUC over inner folds, or on the validation scans.
     """
@@ -45,7 +45,7 @@ class LogRidgeSettings(LinearSettings):
     needs={"sites"},
 )
 class LogRidge(KernelRidgeMethod):
-    """Ridge regression on log-connectomes with an intercept for each source site, penalty chosen on inner folds."""
+    """Ridge regression on log-connectomes with an intercept for each source site; inner folds choose the penalty."""
 
     settings: LogRidgeSettings
     version = 2  # of penalties that score alike the strongest is chosen

@@ -214,7 +214,7 @@ class KernelRidgeMethod(LinearMethod):
 
 @method("ridge", family="linear", provenance=TEXTBOOK, reference="Hoerl & Kennard 1970; scikit-learn's KernelRidge")
 class Ridge(KernelRidgeMethod):
-    """Ridge regression of the label (-1, 1) on the Fisher z entries, penalty chosen on the validation scans."""
+    """Ridge regression of the label (-1, 1) on the Fisher z entries; validation scans choose the penalty."""
 
     uses_seed = False
     features_are_edges = True
