@@ -272,7 +272,7 @@ def _check_record(record: ModelRecord, path: Path) -> None:
         sites = one.harmonised_sites
         found = "none" if sites is None else "some" if sites else "no"
         if found != expected or (sites and len(set(sites)) < len(sites)):
-            problem = problem or f"has other harmonised sites in seed {one.seed} than its harmonisation ({kind}) needs"
+            problem = problem or f"has harmonised sites for seed {one.seed} that do not match the harmonisation {kind}"
     if problem:
         raise file_error(path, problem, GET_AGAIN)
 
@@ -287,8 +287,9 @@ def _make_method(record: ModelRecord, folder: Path) -> Method:
         raise file_error(folder / MODEL, str(error), remedy) from error
     if method.version != record.version:
         raise BrioError(
-            f"{folder / MODEL}: was fitted by version {record.version} of '{record.method}' (brio {record.brio}); this "
-            f"brio has version {method.version}, whose margins differ. Use brio {record.brio}, or fit the model again"
+            f"{folder / MODEL}: was fitted by version {record.version} of '{record.method}' (brio {record.brio}), but "
+            f"the installed version {method.version} gives different margins. Use brio {record.brio}, or fit the model "
+            "again"
         )
     return method
 
