@@ -114,8 +114,8 @@ def require_consent_to_scans(method: Method, holds_scans: bool) -> None:
     if method.facts.keeps_scans and not holds_scans:
         raise BrioError(
             f"a model of '{method.name}' stores values of single source scans: {method.facts.keeps_scans}. Anyone "
-            "who has it can recognise participants and read their labels. Choose log-ridge, or give --holds-scans and treat "
-            "the model as participant data"
+            "who has it can recognise participants and read their labels. Choose log-ridge, or give --holds-scans and "
+            "treat the model as participant data"
         )
 
 

@@ -27,7 +27,7 @@ SESSION = re.compile(r"(?<![A-Za-z0-9])ses-([A-Za-z0-9]+)")  # session in the na
 
 
 def name_by_file(files: list[Path]) -> Scans:
-    """Make a participant of each file, called by its name without suffix."""
+    """Make a participant of each file, named by its file name without suffix."""
     owner: dict[str, Path] = {}
     for file in files:
         participant = series.get_series_stem(file)
@@ -193,7 +193,8 @@ def _describe(options: ImportOptions, layout: Layout, scans: Scans, table: Path 
 def find_fc(src: Path, options: ImportOptions) -> Layout:
     """Find one connectome per participant, as files or in one npz file, and the participants table that lists them.
 
-    Methods that re-estimate connectomes or read time series cannot run on such a cohort, and no model is fitted to it.
+    Methods that re-estimate connectomes or read time series cannot run on such a cohort, and no model can be fitted to
+    it.
     """
     measure, sessions = options.measure, options.sessions
     if not options.labels_required:
