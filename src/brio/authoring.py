@@ -9,7 +9,7 @@ for ONE run; brio trains all runs of a job together. ``docs/examples/my_method.p
   and ``ExplainedScans`` for methods that explain their predictions.
 - Graphs: ``build_profiles``, ``select_strong_edges``, ``normalise_adjacency``.
 - Layers that give the same numbers for a run alone and in a stack: ``Dropout``, ``BatchNorm``, ``Chain``,
-``build_mlp``.
+  ``build_mlp``.
 - Losses: ``classification_loss``, ``bce``, ``average_losses``, ``average_by_site``.
 
 >>> from brio.authoring import NeuralMethod, method

@@ -538,7 +538,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
             return self.method_.compute_contributions(self.fitted_run_, scans)
 
     def predict_interval(self, X: Any, *, reestimates: int = PREDICTION_REESTIMATES, level: float = 0.95) -> np.ndarray:
-        """Compute intervals of the probability of ``classes_[1]`` for an equally long other part of the same scan.
+        """Compute intervals of the probability of ``classes_[1]`` for the same number of other minutes of a scan.
 
         The intervals do not apply to scans on another day, because connectomes vary more between days.
 

@@ -26,7 +26,7 @@ from .errors import BrioError, nearest
 
 @dataclass(frozen=True)
 class Space:
-    """The values that one setting may take when it is tuned; made by :func:`choice`, :func:`uniform`, ..."""
+    """The values that a setting may take when it is tuned; :func:`choice`, :func:`uniform` etc. make spaces."""
 
     kind: str
     values: tuple[Any, ...]  # the values of a choice, or both ends of an interval

@@ -184,7 +184,7 @@ def predict_scans(
 
 
 def compute_half_width(resampled: np.ndarray, level: float = LEVEL) -> np.ndarray:
-    """Compute half the width of the prediction interval of each logit for equally many other minutes of a scan.
+    """Compute half the width of the prediction interval of each logit for the same number of other minutes of a scan.
 
     The spread of re-estimates estimates how far the logit of these minutes lies from that of an infinitely long scan.
     The logit of other minutes lies equally far from it, independently, so the two logits differ by sqrt(2) times as

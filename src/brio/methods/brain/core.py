@@ -27,7 +27,9 @@ class CORESettings(ScaffoldSettings, BoldSettings):
     ----------
     window, step : int
         Length of a sliding window and distance between windows, in frames; both shrink if the BOLD series is too short
-        for three windows. width, layers : int Hidden width and number of message-passing layers.
+        for three windows.
+    width, layers : int
+        Hidden width and number of message-passing layers.
     dropout : float
         Share of the hidden values dropped in training.
     sparsity : float

@@ -1,4 +1,4 @@
-"""Settings of BRIO, with the values of the paper. The paper does not give the fields marked (ours), or gives others."""
+"""Settings of BRIO: the paper's values, except for fields marked (ours), which it omits or gives differently."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal

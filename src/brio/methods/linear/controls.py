@@ -68,7 +68,7 @@ class LengthOnly(_Control):
 
     @property
     def facts(self) -> MethodFacts:
-        """What a job plans and prints with."""
+        """Facts that a job needs for planning and printing."""
         return replace(super().facts, frames_for="their number, its only feature")
 
     def read_columns(self, scans: Scans) -> Tensor:

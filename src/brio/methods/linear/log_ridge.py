@@ -60,7 +60,7 @@ class LogRidge(KernelRidgeMethod):
         return {"features": edges, "mean": edges}
 
     def learn(self, source: SourceScans, scans: Any) -> Tensors:
-        """Learn the mean of each edge over the source scans in which both its ends have signal. Shape [d]."""
+        """Learn the mean of each edge over the source scans in which both of its ROIs have signal. Shape [d]."""
         if not all(0 < source.label[source.site == e].mean() < 1 for e in np.unique(source.site)):
             raise BrioError(f"'{self.name}' needs both classes at every source site, for inner folds")
         n_rois = source.connectomes.n_rois
@@ -83,6 +83,6 @@ class LogRidge(KernelRidgeMethod):
         return logarithms
 
     def estimate_fit_bytes(self, n_scans: int, n_rois: int) -> float:
-        """Estimate the memory of a fit: where edges are not stored, the log-connectomes besides."""
+        """Estimate the memory of a fit, including the log-connectomes if edges are not stored."""
         stored = StoredEdges.are_needed(n_scans, n_rois)
         return super().estimate_fit_bytes(n_scans, n_rois) + (0.0 if stored else 4.0 * n_scans * n_rois**2)

@@ -103,7 +103,7 @@ class TangentRidge(KernelRidgeMethod):
 
     @property
     def facts(self) -> MethodFacts:
-        """What a job plans and prints with."""
+        """Facts that a job needs for planning and printing."""
         by_length = "shrinkage by the number of frames (not needed with --set shrinkage=0.1)"
         return replace(super().facts, frames_for="" if self.settings.shrinkage is not None else by_length)
 
