@@ -68,7 +68,7 @@ def _read_process_limit() -> int | None:
 
 
 def find_free_disk(path: Path) -> int:
-    """Find how many bytes are free on the disk where a path is or would be created."""
+    """Find how many bytes are free on the disk of an existing or future path."""
     place = path.absolute()
     while not place.exists():
         place = place.parent

@@ -62,7 +62,7 @@ def average_over_scans(values: np.ndarray, member: np.ndarray) -> np.ndarray:
 
 
 def name_scan(participant_id: str, session: str) -> str:
-    """Name a scan of a participant who has several."""
+    """Name a scan of a participant with several scans."""
     return f"{participant_id}_{session if re.match('[A-Za-z]+-', session) else f'ses-{session}'}"
 
 
@@ -105,7 +105,7 @@ def name_repeated_scans(table: pd.DataFrame, where: str) -> pd.DataFrame:
 
 
 def read_session_frames(participants: pd.DataFrame) -> list[np.ndarray] | None:
-    """Read the frames of the sessions of each scan, where connectomes are averaged over sessions.
+    """Read the frames of the sessions of each scan, if connectomes are averaged over sessions.
 
     Returns an empty array for a scan of one session, and None if no scan consists of several sessions.
     """
@@ -291,7 +291,7 @@ def require_frames(participants: pd.DataFrame, cohort: str, purpose: str) -> Non
 
 
 def refuse_fc(matrix: np.ndarray, where: str) -> None:
-    """Refuse a connectome where a time series is needed: a square symmetric matrix, which no time series is.
+    """Refuse a connectome in place of a time series: a square symmetric matrix, which no time series is.
 
     The content does not matter: correlations, covariances, precisions, or tangent-space vectors.
     """

@@ -55,7 +55,7 @@ class BoldRule:
 
 
 def bold_positions(n_frames: int, tr: float | None, rule: BoldRule) -> Tensor:
-    """Compute where the frames of the windows lie in a scan.
+    """Compute the positions of the windows' frames in a scan.
 
     Shapes: returns [windows * frames].
     """

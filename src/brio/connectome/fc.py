@@ -198,7 +198,7 @@ def _index_triangle(n_rois: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 _REMAINDER = 1e-10
-"""The series is cut where its terms fall below this share of the first."""
+"""The series is truncated when its terms fall below this share of the first."""
 
 _MATRICES_AT_ONCE = 64
 

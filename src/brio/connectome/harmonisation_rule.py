@@ -50,11 +50,9 @@ class HarmonisationRule:
             object.__setattr__(self, "covariates", TRUTH[text])
             return
         names, known = set(text.split(",")), ", ".join(COVARIATE_COLUMNS)
-        rule = f"some of {known}, separated by commas, where harmonise.kind is residualise"
+        rule = f"some of {known}, separated by commas, if harmonise.kind is residualise"
         require(names <= set(COVARIATE_COLUMNS), "harmonise.covariates", self.covariates, rule)
-        require(
-            self.unseen == "identity", "harmonise.unseen", self.unseen, "left out where harmonise.kind is residualise"
-        )
+        require(self.unseen == "identity", "harmonise.unseen", self.unseen, "left out if harmonise.kind is residualise")
         # one spelling, so that a run has one name
         object.__setattr__(self, "covariates", ",".join(name for name in COVARIATE_COLUMNS if name in names))
 

@@ -132,8 +132,9 @@ class GINSettings(layers.GraphSettings):
 class GINNetwork(nn.Module):
     """Layers H <- dropout(ReLU(BN(MLP((1 + eps) H + A H)))), readouts, and a linear classifier.
 
-    A is binary, so an ROI receives the plain sum over its neighbours. A readout is the mean over ROIs. Every scan has
-    the same number of ROIs, so the mean separates whatever the original's sum separates, without its large values.
+    A is binary, so an ROI receives the unweighted sum over its neighbours. A readout is the mean over ROIs. Because
+    every scan has the same number of ROIs, the mean distinguishes the same graphs as the original sum, without its
+    large values.
     """
 
     def __init__(self, shape: InputShape, s: GINSettings) -> None:

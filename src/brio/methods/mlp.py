@@ -1,4 +1,4 @@
-"""A small multi-layer perceptron on the edges of the connectome: a network without any graph."""
+"""A small multi-layer perceptron on the edges of the connectome: a neural network without a graph."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -80,7 +80,7 @@ def follow_code(difference: str) -> Provenance:
 
 
 def follow_paper(difference: str) -> Provenance:
-    """Declare that a paper was followed where its published code differs; ``difference`` states how."""
+    """Declare that the paper was followed if its published code differs; ``difference`` states how."""
     return Provenance(INTENT, f"published code differs: {difference}")
 
 

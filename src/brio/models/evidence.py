@@ -263,7 +263,7 @@ class Estimate:
 
     @property
     def ends(self) -> tuple[float, float] | None:
-        """Both ends of the interval; None where there is none."""
+        """Both ends of the interval; None if there is no interval."""
         return None if self.low is None or self.high is None else (self.low, self.high)
 
     def write(self, show: Callable[[float], str], unit: str = "", kind: str = "", whole: float = 1.0) -> str:

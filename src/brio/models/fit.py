@@ -142,7 +142,7 @@ def define_final_model(
 ) -> tuple[Method, list[Run]]:
     """Define the final model of a cohort, for ``brio fit`` and :class:`~brio.BrioClassifier` alike.
 
-    A method that needs no validation scans learns from all sites, whatever ``validation_sites`` says.
+    A method that needs no validation scans is fitted to all sites, whatever ``validation_sites`` says.
     """
     rule = rule or HarmonisationRule()
     method = settle_final_settings(name, values, rule.kind != "none")

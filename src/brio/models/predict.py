@@ -61,7 +61,7 @@ def warn_of_differences(model: Model, cohort: Cohort) -> list[str]:
 
 
 def _warn_of_rois(model: Model, cohort: Cohort) -> list[str]:
-    """Warn where the order of the ROIs could not be checked."""
+    """Warn if the order of the ROIs could not be checked."""
     without = [name for name, atlas in (("scans", cohort.atlas), ("model", model.atlas)) if atlas.is_unnamed]
     if not without:
         return []
@@ -79,7 +79,7 @@ def _warn_of_classes(model: Model, cohort: Cohort) -> list[str]:
     people = ClassNames()
     meant = (f" ({people.positives})", f" ({people.negatives})") if model.classes == UNNAMED_CLASSES else ("", "")
     return [
-        f"warning: labels are {zero} and {one}, the model has {own_zero} and {own_one}: {one} is taken as "
+        f"warning: labels are {zero} and {one}, but the model has {own_zero} and {own_one}: {one} is taken as "
         f"{own_one}{meant[0]} of the model, {zero} as {own_zero}{meant[1]}; change this with --patient and --control"
     ]
 
@@ -91,7 +91,7 @@ def _warn_of_extraction(model: Model, cohort: Cohort) -> list[str]:
         return []
     both = [[f"--{key.replace('_', '-')} {value}" for key, value in ways.items()] for ways in (theirs, own)]
     said, asked = map(" ".join, both)
-    return [f"warning: the scans were extracted with {said}, those of the model with {asked}: use the same options"]
+    return [f"warning: the scans were extracted with {said}, but those of the model with {asked}: use the same options"]
 
 
 def remark_on_local_scans(model: Model, cohort: Cohort) -> list[str]:

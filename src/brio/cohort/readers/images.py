@@ -269,7 +269,7 @@ def _resample_labels(path: Path, shape: tuple[int, ...], affine: bytes) -> Any:
 
 
 def extract_scan(path: Path, atlas: LabelAtlas, denoising: Denoising, root: Path) -> tuple[np.ndarray, dict[str, Any]]:
-    """Extract the series of a scan: its frames, and repetition time and mean displacement where they are known.
+    """Extract the series of a scan: its frames and, if known, its repetition time and mean displacement.
 
     Shapes: returns [T, P].
     """

@@ -228,7 +228,7 @@ ID_COLUMNS = ("participant_id", "id", "subid", "subject_id", "subject")
 
 
 def find_dpabi(src: Path, options: ImportOptions) -> Layout:
-    """Find the ROI signals of REST-meta-MDD. A txt file beside a mat file of the same name is a copy."""
+    """Find the ROI signals of REST-meta-MDD. A txt file next to a mat file with the same name is a copy."""
     if options.atlas is None:
         raise BrioError("kind 'dpabi' needs --atlas")
     atlas_name = canonicalise_atlas_name(options.atlas).lower()

@@ -47,8 +47,8 @@ class BrainNetTFSettings(NeuralSettings):
 class PlainAttention(nn.MultiheadAttention):
     """Self-attention by matrix products and a softmax, in training as at inference.
 
-    torch's fused kernels for inference do not work over a runs axis. torch does not use them where attention weights
-    are requested, and where the keys are another tensor than the queries.
+    The fused inference kernels of torch do not work with a runs axis. torch does not use them if attention weights are
+    requested, nor if the keys are a different tensor from the queries.
     """
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, **_: Any) -> tuple[Tensor, Tensor | None]:  # type: ignore[override]
@@ -138,7 +138,7 @@ def undo_fisher_z(scans: Scans) -> Tensor:
 def mix_up(batch: Batch) -> tuple[Scans, Tensor]:
     """Mix every scan and its label with another one (mixup with alpha = 1, Zhang et al. 2018).
 
-    One share is drawn for the whole batch. Correlations are mixed, not their Fisher z.
+    One share is drawn for the whole batch. Correlations are mixed, not their Fisher z values.
 
     Shapes: returns label [B].
     """

@@ -82,7 +82,7 @@ class HighPassLayer(EarlyGINLayer):
 
 
 class VirtualGIN(nn.Module):
-    """GIN with a virtual node that receives from all ROIs and is added to each before all layers but the first."""
+    """GIN with a virtual node that receives from all ROIs and is added to each before every layer except the first."""
 
     def __init__(
         self, n_in: int, width: int, layers: int, dropout: float, layer: type[EarlyGINLayer] = EarlyGINLayer

@@ -16,7 +16,7 @@ from ..scaffold import Confounds, ScaffoldSettings, build_scaffold, declare_conf
 from .deci import BoldMethod, BoldSettings, split_windows
 
 DESCRIPTORS = ("full-scan FC", "mean", "spread", "range", "lag-1 autocorrelation", "mean step", "share above zero")
-"""Features of an edge, in their order; all but the first describe its trajectory over sliding windows."""
+"""Features of an edge, in order; all except the first describe its trajectory over sliding windows."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def build_line_graph(u: Tensor, v: Tensor) -> Tensor:
 class CORENetwork(nn.Module):
     """Message passing between scaffold edges, the nodes of a line graph.
 
-    Gates, computed from the state and the prior of an edge, weigh its messages and its part in the readout.
+    Gates, computed from the state and the prior of an edge, weight its messages and its share of the readout.
     """
 
     def __init__(self, s: CORESettings) -> None:

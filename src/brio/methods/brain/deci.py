@@ -1,8 +1,9 @@
-"""DeCI: drift and cycle of BOLD courses; and what networks that read BOLD share.
+"""DeCI: drift and cycle of BOLD time courses, and what networks that read BOLD share.
 
-A network that reads time courses has weights for a fixed number of frames, so the windows, and not the scan, have that
-length. Each window goes through the network as a further scan of the batch, and what comes out is averaged. Windows of
-one scan lie side by side, so that scans that pad a stack of runs stay last: random numbers go by position.
+A neural network that reads time courses has weights for a fixed number of frames, so each scan is cut into windows of
+that length. The windows pass through the network like additional scans of the batch, and the outputs are averaged.
+Windows of one scan are adjacent, so that scans that pad a stack of runs stay last, because random numbers depend on the
+position.
 """
 
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from ..registry import follow_paper, method
 
 
 def split_windows(bold: Tensor, n_windows: int) -> Tensor:
-    """Split the BOLD of scans into its windows; those of a scan lie side by side.
+    """Split the BOLD series of scans into windows; those of one scan are adjacent.
 
     Shapes: bold [B, n_windows * T, P]; returns [B * n_windows, T, P].
     """
@@ -59,7 +60,7 @@ class BoldSettings(NeuralSettings):
 
 
 class BoldMethod(Classifier):
-    """A network that reads BOLD: every window of a scan takes the memory of a scan."""
+    """A neural network that reads BOLD; every window takes as much memory as a scan."""
 
     settings: BoldSettings
 
@@ -90,7 +91,7 @@ class LinearConvolutions(nn.Module):
             self.register_buffer(f"running_var_{i}", torch.ones(n))
 
     def forward(self, x: Tensor, step: StepContext | None = None) -> tuple[Tensor, Tensor]:
-        """Compute kernel and offset of the whole; in training with the statistics of this batch.
+        """Compute kernel and offset of the combined convolution; in training, with the statistics of this batch.
 
         Shapes: x [B, T, P]; returns kernel [channels, taps], offset [channels].
         """
@@ -142,7 +143,7 @@ class CourseEncoder(nn.Module):
     """Embedding of the time course of each ROI.
 
     Every frame is normalised over ROIs; convolutions, max pooling and two linear layers follow. Kernels and pools
-    shrink where the window is too short for them.
+    shrink if the window is too short for them.
     """
 
     def __init__(self, n_frames: int, embedding: int, kernel: int) -> None:
@@ -242,7 +243,7 @@ class DeCIBlock(nn.Module):
 
 
 class DeCINetwork(nn.Module):
-    """One linear embedding for the course of every ROI, blocks of drift and cycle, linear classifiers of their means.
+    """A linear embedding of each ROI's time course, blocks of drift and cycle, and linear classifiers of their means.
 
     The mean over ROIs of a linear score is the score of the mean, so the classifiers read pooled drifts and cycles.
     ROIs without signal are left out of the mean. The windows of a scan are averaged in the same way.

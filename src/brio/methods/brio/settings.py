@@ -121,7 +121,7 @@ class BrioSettings(NeuralSettings):
         require(self.cloud >= self.cell_batch, "cloud", self.cloud, f"at least cell_batch ({self.cell_batch})")
         require(self.l_max >= self.l_min, "l_max", self.l_max, f"at least l_min ({self.l_min})")
         fits = self.block_length is None or self.block_scale == 1
-        require(fits, "block_scale", self.block_scale, "1 where block_length is given")
+        require(fits, "block_scale", self.block_scale, "1 if block_length is given")
 
     @property
     def block_rule(self) -> BlockRule:

@@ -211,7 +211,7 @@ class LinearMethod(Method):
     def solve_run(
         self, prepared: PreparedRun, y: np.ndarray, with_inner_folds: bool
     ) -> tuple[list[DualSolution], np.ndarray | None]:
-        """Fit all source scans for each penalty, and predict inner folds where they are needed.
+        """Fit all source scans for each penalty, and predict inner folds if needed.
 
         Shapes: y [n]; returns margins [penalties, n].
         """
@@ -394,7 +394,7 @@ class PreparedRun:
 def choose_penalty(scores: np.ndarray, penalties: np.ndarray, chosen_on: str, fold_name: str) -> np.ndarray:
     """Choose the penalty with the highest score; if several tie, the strongest, which gives the simplest model.
 
-    ``chosen_on`` says what scored them: the validation scans, or inner folds over source sites.
+    ``chosen_on`` states what the scores are computed on: the validation scans, or inner folds over source sites.
 
     Shapes: scores [penalties] or [penalties, B], penalties [penalties]; returns [] or [B].
     """
@@ -680,7 +680,7 @@ class StoredEdges:
         return products
 
     def average_live(self, scans: np.ndarray) -> np.ndarray:
-        """Compute the mean of each edge over the scans in which both ends have signal; 0 where there are none.
+        """Compute the mean of each edge over the scans in which both of its ROIs have signal; 0 if there are none.
 
         Shapes: scans [m]; returns [d].
         """
