@@ -76,7 +76,8 @@ def answer(
         "Answer file to write; by default in the folder of the request, named after the round and the site.",
     ] = None,
     vectors: Annotated[
-        settings.Count | None, "First answer: most requests with a vector that the site agrees to answer; 4 by default."
+        settings.Count | None,
+        "First answer: maximum number of requests with a vector that the site answers; 4 by default.",
     ] = None,
     agree_leave_out: Annotated[bool, "First answer: agree to an evaluation that leaves out each site in turn."] = False,
     least_per_class: Annotated[

@@ -42,7 +42,7 @@ def add_command(
 
     The fields of the dataclasses among its parameters are options too; each dataclass has its own panel in the help. A
     parameter is annotated with its help text, which the name of the option and a placeholder in capitals may precede. A
-    parameter without a name and a default is an argument.
+    parameter with neither a name nor a default is an argument.
     """
 
     def add(command: Command) -> Command:

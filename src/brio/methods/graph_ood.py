@@ -594,10 +594,11 @@ class DiSCOSettings(EdgeSettings):
     correlation : float
         tau, the mean correlation over pairs of masks above which the masks are penalised.
     keep_weight, diversity, gate : float
-        Weights of the loss terms for the keep rate, for correlated masks and for the gate.
+        Weights of the loss terms for the keep rate (``keep_weight``), correlated masks (``diversity``) and the gate
+        (``gate``).
     sparsity, balance, first_choice : float
-        Weights of the terms in the loss of the gate: entropy of the shares of a scan, uneven use of the experts, and
-        uneven first choices.
+        Weights of the terms in the loss of the gate: entropy of the shares of a scan (``sparsity``), uneven use of the
+        experts (``balance``), and uneven first choices (``first_choice``).
     alpha : float
         Exponent of entmax; near 1, entmax is a softmax; near 2, most shares are zero.
     teacher_temperature : float

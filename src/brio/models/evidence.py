@@ -328,7 +328,7 @@ class Evidence:
 
     @property
     def protocol_in_words(self) -> str:
-        """Say which models each site scored; except in a federation, these are models fitted without the site."""
+        """Say which model each site scored: one fitted without it or, in a federation, the mean of others."""
         return "each left out in turn" if self.brier is not None else "each scoring the mean of the other sites' models"
 
     @property

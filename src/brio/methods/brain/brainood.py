@@ -28,8 +28,8 @@ class BrainOODSettings(EdgeSettings):
     feature_dropout : float
         Dropout inside the feature mask.
     reconstruction, alignment, entropy : float
-        Weights of the reconstruction error, of the spread of edge logits over the batch, and of the feature mask's
-        entropy.
+        Weights of the reconstruction error (``reconstruction``), the spread of edge logits over the batch
+        (``alignment``), and the entropy of the feature mask (``entropy``).
     information : float
         Weight of the information bottleneck: 0 in the published configuration, although the paper describes it.
     final_r : float

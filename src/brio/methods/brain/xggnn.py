@@ -111,8 +111,8 @@ class XGSettings(BoldSettings):
     inner_rate : float
         Learning rate of the look-ahead step on the meta-training sites.
     sparsity, consistency : float
-        Weights of two loss terms: the entropy of the class-difference map of a site, and the difference between the
-        maps of two sites.
+        Weights of two loss terms: the entropy of the class-difference map of a site (``sparsity``), and the difference
+        between the maps of two sites (``consistency``).
     mixup : bool
         Whether to mix scans of a site with each other, with shares drawn for each site and step.
     published : bool

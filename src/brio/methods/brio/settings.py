@@ -23,7 +23,7 @@ class BrioSettings(NeuralSettings):
     J : int
         Number of connectome factors.
     d_e, d_h, d_t : int
-        Widths of ROI embeddings, hidden layers and factors.
+        Widths of the ROI embeddings (``d_e``), the hidden layers (``d_h``) and the factors (``d_t``).
     d_mlp : int
         Hidden width of the factor mapping.
     d_qk : int

@@ -53,7 +53,7 @@ class LinearSettings(training.MethodSettings):
         inner folds, each of which withholds one source site. Closed-form models are fast enough for inner folds, which
         are less noisy.
     dead_rois : {"source-mean", "zero"}
-        Values of the edges of ROIs without signal: those of the mean connectome of the source sites, or zero.
+        Values for edges of an ROI without signal: the mean connectome of the source sites, or zero.
     """
 
     least_penalty: Positive = 0.1
