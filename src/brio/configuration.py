@@ -1,4 +1,4 @@
-"""TOML: read a configuration, write values and settings."""
+"""Read a configuration from TOML, and write values and settings as TOML."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from .errors import BrioError
 
 MAX_BYTES = 1 << 20
-"""No configuration is larger."""
+"""Maximum size of a configuration."""
 
 
 START = "'brio config run' prints a file to start from"
@@ -35,7 +35,7 @@ def read_configuration(path: Path, remedy: str = START) -> dict[str, Any]:
 
 
 def flatten_settings(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Turn a table of settings, with tables inside, into texts by dotted names, as ``--set`` takes them."""
+    """Turn a nested table of settings into texts by dotted names, as ``--set`` takes them."""
     texts: dict[str, str] = {}
     for name, value in table.items():
         if isinstance(value, Mapping):
@@ -54,7 +54,7 @@ def _write_text(value: Any) -> str:
 
 
 def read_value(text: str) -> bool | int | float | str:
-    """Read the text of a setting as the value that TOML has for it."""
+    """Convert the text of a setting to the corresponding TOML value."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     for kind in (int, float):
@@ -66,7 +66,7 @@ def read_value(text: str) -> bool | int | float | str:
 
 
 def format_value(value: Any) -> str:
-    """Format a value as TOML; a list stands on one line, and None, which TOML has not, is the text ``none``."""
+    """Format a value as TOML; a list is on one line, and None, which TOML lacks, is the text ``none``."""
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(format_value, value))}]"
     if value is None:

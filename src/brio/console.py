@@ -1,4 +1,4 @@
-"""What a command prints: progress, tables, errors."""
+"""Output of commands: progress, tables and errors."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .errors import escape_controls
 
 
 class Progress(Protocol):
-    """A function that is called with what is being done and the share of the job that is done (0 to 1)."""
+    """A function that is called with the current activity and the share of the job that is done (0 to 1)."""
 
     def __call__(self, message: str, share: float) -> None: ...
 
 
 def report_part(progress: Progress, start: float, part: float, before: str = "") -> Progress:
-    """Return what reports the progress of a part of some work, which begins at a share of it, as that of all."""
+    """Return a function that reports the progress of a part of the work as progress of the whole."""
 
     def report(message: str, share: float) -> None:
         progress(f"{before}{message}", start + part * share)
@@ -59,9 +59,9 @@ class _Output(io.FileIO):
 
 
 def protect_streams() -> None:
-    """Let the program work without a reader of what it prints: closed streams, and pipes that nobody reads any more.
+    """Let the program work when nobody reads its output: with closed streams, or pipes without a reader.
 
-    A file that cannot be written, such as one on a full disk, is an error of standard output alone.
+    A file that cannot be written, such as one on a full disk, is an error only for standard output.
     """
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         stream, encoding, lines = getattr(sys, name), "utf-8", name == "stderr"
@@ -80,13 +80,13 @@ def protect_streams() -> None:
 
 
 def say(line: str) -> None:
-    """Print a line of text; square brackets in it are not markup, and control characters are shown, not obeyed."""
+    """Print a line of text; square brackets are not markup, and control characters are shown instead of executed."""
     console.print(escape_controls(line), markup=False, soft_wrap=True)
 
 
 @contextmanager
 def show_progress(quiet: bool) -> Iterator[Progress]:
-    """Show progress: a bar on a terminal, a line at every tenth in a log, nothing if quiet."""
+    """Show progress: a bar on a terminal, a line for every 10% in a log, nothing if quiet."""
     if quiet:
         yield lambda message, share: None
     elif not sys.stderr.isatty():

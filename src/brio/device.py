@@ -1,4 +1,4 @@
-"""The device a job runs on, the precision of its matrix products, and how much of its memory to use."""
+"""The device on which a job runs, the precision of its matrix products, and how much of its memory to use."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ DEVICES = ("auto", "cpu", "cuda", "cuda-tf32")
 
 @dataclass(frozen=True)
 class ComputeDevice:
-    """A device, and whether networks multiply in TF32 on it.
+    """A device, and whether neural networks use TF32 matrix products on it.
 
-    TF32 rounds the factors of a product to ten bits of mantissa (float32 has 23) and adds up in float32. It is faster,
-    and results differ in the last digits. Connectomes are estimated in full precision on every device.
+    TF32 rounds the factors of a product to ten bits of mantissa (float32 has 23) and adds products in float32. It is
+    faster, but results differ in the last digits. Connectomes are estimated in full precision on every device.
     """
 
     torch_device: torch.device
@@ -50,13 +50,13 @@ class ComputeDevice:
 
 
 def check_device_name(name: str) -> None:
-    """Raise an error if no device has this name; whether it is there is not checked."""
+    """Raise an error if no device has this name; whether the device is available is not checked."""
     if name not in DEVICES:
         raise BrioError(f"device '{name}' is unknown; known: {', '.join(DEVICES)}")
 
 
 def resolve_device(name: str) -> ComputeDevice:
-    """Find the device that a name stands for. Nothing is set in torch."""
+    """Find the device with a name, without changing any setting of torch."""
     import torch
 
     check_device_name(name)
@@ -67,7 +67,7 @@ def resolve_device(name: str) -> ComputeDevice:
 
 
 def full_precision() -> AbstractContextManager[None]:
-    """Compute matrix products in the full precision of their type, on every device, while the context is open."""
+    """Compute matrix products in the full precision of their type on every device, while the context is open."""
     return _matmul_precision("highest")
 
 
@@ -84,15 +84,15 @@ def _matmul_precision(value: str) -> Iterator[None]:
 
 
 def find_free_memory(device: torch.device) -> int | None:
-    """Find how many bytes are free on a device; None where the system does not say."""
+    """Find how many bytes are free on a device; None if the system does not report it."""
     return _gpu_memory(device)[0] if device.type == "cuda" else machine.find_free_memory()
 
 
 def memory_budget(device: torch.device) -> int:
     """Return how many bytes the runs of one stack may take together.
 
-    On a GPU 60% of the free memory. On a CPU four gigabytes: larger stacks are not faster there, and the runs of a
-    stack are finished together.
+    On a GPU, this is 60% of the free memory. On a CPU, it is four gigabytes: larger stacks are not faster there, and no
+    run of a stack is finished before the others.
     """
     return int(0.6 * _gpu_memory(device)[0]) if device.type == "cuda" else 4 << 30
 
@@ -100,8 +100,8 @@ def memory_budget(device: torch.device) -> int:
 def pass_budget(device: torch.device) -> int:
     """Return how many bytes one pass of networks over scans may take, without gradients.
 
-    On a GPU an eighth of its memory, or a quarter of the free memory where that is less, as on a GPU that several jobs
-    share. On a CPU 128 MiB.
+    On a GPU, this is an eighth of its memory, or a quarter of the free memory if that is less, as on a GPU shared by
+    several jobs. On a CPU, it is 128 MiB.
     """
     if device.type != "cuda":
         return 128 << 20
@@ -115,7 +115,7 @@ def chunk_budget(device: torch.device) -> int:
 
 
 def resident_budget(device: torch.device) -> int:
-    """Return how many bytes of frames may stay on the device; a larger cohort is read again whenever it is needed."""
+    """Return how many bytes of frames may stay on the device; a larger cohort is read again when needed."""
     return _gpu_memory(device)[1] // 6 if device.type == "cuda" else 2 << 30
 
 

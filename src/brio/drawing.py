@@ -20,7 +20,7 @@ STYLES = [
     ("#56B4E9", "P"),
     ("#000000", "X"),
 ]
-"""Okabe-Ito palette, with a marker per colour, so that series differ in black and white."""
+"""Okabe-Ito palette, with a marker for each colour, so that series can be told apart in black and white."""
 
 
 def series_style(k: int) -> dict[str, str]:
@@ -85,9 +85,9 @@ def label_axis(
 
 
 OUTSIDE = {"bbox_to_anchor": (1.01, 1), "loc": "upper left"}
-"""Place of a legend beside its axis, where bars need the room inside."""
+"""Position of a legend next to its axis, if bars need the space inside."""
 ABOVE = {"bbox_to_anchor": (1, 1), "loc": "lower right"}
-"""Place of a legend over its axis."""
+"""Position of a legend above its axis."""
 DASHED = {"color": "0.6", "linewidth": 0.8, "linestyle": (0, (4, 3)), "zorder": 0}
 """Style of a line that marks a reference."""
 
@@ -139,9 +139,9 @@ def label_log_ticks(axis: Any) -> None:
 
 
 def render_figure(figure: Any, kind: str) -> bytes:
-    """Return the content of the file of a figure.
+    """Return the content of a figure's file.
 
-    The same figure gives the same bytes under the same version of matplotlib.
+    The same figure gives the same bytes with the same version of matplotlib.
     """
     import matplotlib
 
@@ -156,7 +156,7 @@ def render_figure(figure: Any, kind: str) -> bytes:
 
 
 def show_names_as_text(figure: Any) -> None:
-    """Show dollar signs as they are: a name is no formula. Only the numbers of logarithmic axes are typeset.
+    """Show dollar signs literally, because names are not formulas. Only the numbers on logarithmic axes are typeset.
 
     Call it before a figure is drawn; :func:`render_figure` does.
     """

@@ -1,9 +1,9 @@
-"""Random numbers that are a function of their purpose.
+"""Random numbers that depend only on their purpose.
 
-Every draw is addressed by integers and names (a seed, a purpose, a participant, a refresh, ...) and not by its place in
-a stream. A draw for one participant therefore does not change when another participant, another run in the stack or
-another device takes part in the job. This makes a run inside a stack equal to the run alone, and keeps the test site
-out of the draws of the source sites.
+Every draw is addressed by integers and names (a seed, a purpose, a participant, a refresh, ...) and not by its position
+in a stream. A draw for one participant therefore does not change when the job includes another participant, another run
+in the stack or another device. This makes a run inside a stack equal to the run alone, and ensures that the test site
+does not affect the draws of the source sites.
 
 The generator is the finaliser of splitmix64 (Steele, Lea & Flood 2014), chained over the parts of the address.
 """
@@ -67,7 +67,7 @@ def _shift(z: Tensor, bits: int) -> Tensor:
 
 
 def draw_uniform_tensor(start: Tensor, *counters: Tensor | int) -> Tensor:
-    """Draw on a device the numbers that :func:`draw_uniform` draws on the host."""
+    """Draw on a device the same numbers that :func:`draw_uniform` draws on the host."""
     gamma, mix1, mix2 = _signed(_GAMMA), _signed(_MIX1), _signed(_MIX2)
     state = start
     for counter in counters:

@@ -1,4 +1,4 @@
-"""The one user-facing error of brio."""
+"""The user-facing error of brio."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from typing import ClassVar
 REPEAT_JOB = "repeat the job that wrote it"
 """What to do about a file of a job that cannot be used."""
 WHILE_TRAINING = "while training "
-"""Begins the note that an error gets when it ends a stack; method and folds follow."""
+"""Start of the note added to an error that ends a stack; the method and the folds follow."""
 
 _CONTROLS = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
-"""Characters that steer a terminal or a page and show nothing: C0, C1, line ends, directions, those without width."""
+"""Invisible characters that control a terminal or a page: C0, C1, line ends, directions, those without width."""
 
 
 def find_control(text: str, allowed: str = "") -> str:
-    r"""Find the first control character of a text, written as an escape; empty where there is none."""
+    r"""Find the first control character in a text, written as an escape; empty if there is none."""
     found = next((match[0] for match in _CONTROLS.finditer(text) if match[0] not in allowed), "")
     return escape_controls(found, keep="")
 
 
 def escape_controls(text: str, keep: str = "\n\t") -> str:
-    r"""Write control characters as escapes, so that text of others cannot steer a terminal or a page."""
+    r"""Write control characters as escapes, so that untrusted text cannot control a terminal or a page."""
     return _CONTROLS.sub(lambda match: match[0] if match[0] in keep else _write_escape(ord(match[0])), text)
 
 
@@ -37,8 +37,8 @@ def _write_escape(code: int) -> str:
 class BrioError(ValueError):
     """An error in the user's input; its message says what is wrong, where, and what to do.
 
-    The command line prints the message as one line and ends with exit status 2. What it quotes of files has no control
-    characters. Messages are written with the options of the command line, and name arguments everywhere else.
+    The command line prints the message as one line and ends with exit status 2. Text quoted from files contains no
+    control characters. On the command line, messages name options; everywhere else, they name arguments.
 
     Examples
     --------
@@ -66,16 +66,16 @@ _OPTION = re.compile(
     """,
     re.VERBOSE,
 )
-"""A command in quotes, which stays, or an option with its value, if what follows can be nothing else."""
+"""A command in quotes, which is kept, or an option with its value, if the text that follows cannot be anything else."""
 _ARGUMENTS = dict.fromkeys(("evaluate", "frames-in-rows", "holds-scans", "records-only", "by-order"), "{}=True")
 _ARGUMENTS |= {"fold": "folds=", "method": "methods=", "set": "settings=", "with": "companions="}
 _ARGUMENTS |= {"keep-all": "exclude=False", "load": "brio.methods.load_methods()"}
 _ARGUMENTS |= {"validation-site": "validation_sites="}
-"""Arguments that are not named as their options."""
+"""Arguments whose names differ from their options."""
 
 
 def name_arguments(text: str) -> str:
-    """Write the options of a message as arguments in Python; a command at its end is left out."""
+    """Rewrite the options in a message as Python arguments; a command at the end is left out."""
     text = re.sub(": brio run .*$", "", text).replace("another --out", "another folder")
     return _OPTION.sub(_name_argument, text)
 
@@ -96,7 +96,7 @@ def _quote(value: str) -> str:
 
 
 def find_nearest(name: str, known: Iterable[str]) -> str | None:
-    """Find the known name that is closest to ``name``; None where none is close."""
+    """Find the known name that is closest to ``name``; None if none is close."""
     names = sorted(set(known))
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     if not close:  # capitals are what people get wrong most
@@ -118,10 +118,10 @@ def file_error(path: Path, problem: str, remedy: str = REPEAT_JOB) -> BrioError:
 
 
 def describe_error(error: BaseException) -> str:
-    """Say what went wrong: the message of a user-facing error, else also its kind."""
+    """Describe what went wrong: the message of an error, preceded by its type unless it is user-facing."""
     return str(error) if isinstance(error, BrioError) else escape_controls(f"{type(error).__name__}: {error}")
 
 
 def take_first_line(text: str) -> str:
-    r"""Return the first line of a text that is not blank, such as a reason without the trace that follows it."""
+    r"""Return the first line of a text that is not blank, such as a reason without the traceback that follows it."""
     return next((line.strip() for line in text.splitlines() if line.strip()), "")

@@ -1,4 +1,4 @@
-"""The scikit-learn estimator: it makes a cohort from its arguments (scans, labels, sites), and fits a model to it."""
+"""The scikit-learn estimator, which makes a cohort from its arguments (scans, labels, sites) and fits a model to it."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _convert_scan(item: Any, where: str) -> np.ndarray:
 
 
 def convert_connectomes(X: Any) -> list[np.ndarray]:
-    """Convert correlations [n, P, P], or [n, edges] as nilearn vectorises them, to Fisher z [P, P]."""
+    """Convert correlations of shape [n, P, P], or vectorised by nilearn [n, edges], to Fisher z [P, P]."""
     needed = "kind='connectome' needs correlations (n, ROIs, ROIs), or vectorised as by nilearn's ConnectivityMeasure"
     try:
         values = np.ma.filled(np.ma.asarray(X).astype(np.float64, casting="same_kind"), np.nan)
@@ -208,7 +208,7 @@ MAIN_SETTINGS = (
     *("J", "K", "M", "T_w", "epochs", "epsilon", "lambda_env"),
     *("learning_rate", "patience", "rho_g", "weight_decay"),
 )
-"""Settings of a method that are parameters of the estimator, so that a search can vary them."""
+"""Settings of methods that are also parameters of the estimator, so that a search can vary them."""
 
 
 @dataclass(eq=False, repr=False)
@@ -218,34 +218,33 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     method : str
-        Any method that ``brio methods`` lists. We recommend starting with the default, ridge regression on
-        log-connectomes. Others are ``"ridge"``, ``"brio-plus"``, or a neural network such as ``"brio"``.
+        Any method listed by ``brio methods``. We recommend starting with the default, ridge regression on
+        log-connectomes. Others include ``"ridge"``, ``"brio-plus"`` and neural networks such as ``"brio"``.
     kind : {"scans", "connectome"}
         Content of ``X``. ``"connectome"`` means correlations [n, P, P], or correlations vectorised by nilearn's
         ``ConnectivityMeasure``. Methods that need frames, such as BRIO, do not accept connectomes. :meth:`save` and
         intervals do not work with connectomes either.
     random_state : int, RandomState or None
-        An integer is used as the seed, as in ``brio fit``; otherwise the seed is drawn. It determines the validation
-        sites, the initial weights, the batches and the re-estimates.
+        An integer is used as the seed, as in ``brio fit``; otherwise the seed is drawn. The seed determines the
+        validation sites, the initial weights, the batches and the re-estimates.
     validation_sites : int or "auto"
-        Number of sites used to choose the epoch of a neural network, which is then trained again on all sites up to
-        that epoch, unless ``settings={"refit": False}``. With 0, inner folds choose the epoch. ``auto`` means 2 if at
+        Number of sites used to choose the epoch of a neural network. The network is then trained again on all sites up
+        to that epoch, unless ``settings={"refit": False}``. If 0, inner folds choose the epoch. ``auto`` means 2 if at
         least four sites have both classes, and otherwise 0. Closed-form models choose their penalty by inner folds over
         all sites; they use validation sites only with ``settings={"choose_by": "validation"}``.
     settings : dict, optional
-        Settings of the method by name, for instance ``{"shrinkage": 0.3}``; ``brio settings METHOD`` lists them. An
-        unknown name is an error.
+        Settings of the method by name, for instance ``{"shrinkage": 0.3}``; ``brio settings METHOD`` lists them.
+        Unknown names raise an error.
     device : {"auto", "cpu", "cuda", "cuda-tf32"}
         Device for the computation. ``auto`` uses a GPU if there is one; ``cuda-tf32`` rounds matrix products in neural
         networks.
     verbose : bool
-        Whether to print the progress.
+        Whether to print progress.
     J, K, M, T_w, epochs, patience : int, optional
         Settings of neural networks, mostly of BRIO (``brio settings brio``). They are separate parameters so that a
-        search can vary them. None means the default of the method; ``settings={"patience": None}`` trains to the last
-        epoch.
+        search can vary them. None means the method's default; ``settings={"patience": None}`` trains to the last epoch.
     epsilon, lambda_env, learning_rate, rho_g, weight_decay : float, optional
-        Further settings of this kind.
+        Further settings of neural networks that are separate parameters.
 
     Attributes
     ----------
@@ -284,9 +283,9 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     or a :class:`brio.Cohort`. Frames with missing values are dropped; ROIs without signal are allowed.
 
     scikit-learn cannot split a Cohort: pass ``[cohort.scan(i) for i in range(len(cohort))]`` to ``cross_validate``. In
-    cross-validation every training set needs ``validation_sites + 2`` sites with both classes. Without validation
-    sites, one site is enough to fit and score, but :meth:`save` and :meth:`predict_interval` need two, like
-    ``brio fit``.
+    cross-validation, every training set needs ``validation_sites + 2`` sites with both classes. Without validation
+    sites, one site is enough to fit and score, but :meth:`save` and :meth:`predict_interval` need two, like ``brio
+    fit``.
 
     Examples
     --------
@@ -429,8 +428,8 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         """Compute the logits of the probabilities that ``brio run`` stores.
 
         The logits are the margins of the model; for linear models, the margins are first calibrated on inner folds over
-        the source sites. Calibration keeps the order of scans. ``brio run`` predicts classes from the margins before
-        calibration.
+        the source sites. Calibration does not change the order of scans. ``brio run`` predicts classes from the margins
+        before calibration.
 
         Parameters
         ----------
@@ -491,7 +490,8 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         X : scans
             As for :meth:`fit`.
         y : sequence of n labels, optional
-            Optional for a Cohort; its labels 0 and 1 then stand for ``classes_[0]`` and ``classes_[1]``.
+            Labels of the scans. Optional for a Cohort, whose labels 0 and 1 stand for ``classes_[0]`` and
+            ``classes_[1]``.
         sample_weight : sequence of n numbers, optional
 
         Returns
@@ -523,8 +523,8 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         Raises
         ------
         BrioError
-            If the method has no factors, the scans and the fitted model have different ROIs, or a loaded model is
-            adapted to a hospital or averages several seeds (the factors of different seeds differ).
+            If the method has no factors, if the scans and the fitted model have different ROIs, or if a loaded model is
+            adapted to a hospital or averages several seeds, whose factors differ.
         """
         connectomes, ensemble = self._connectomes(X), self._ensemble
         if len(ensemble.members) > 1:
@@ -538,7 +538,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
             return self.method_.compute_contributions(self.fitted_run_, scans)
 
     def predict_interval(self, X: Any, *, reestimates: int = PREDICTION_REESTIMATES, level: float = 0.95) -> np.ndarray:
-        """Compute intervals of the probability of ``classes_[1]`` for equally many other minutes of the same scan.
+        """Compute intervals of the probability of ``classes_[1]`` for the same number of other minutes of a scan.
 
         The intervals do not apply to scans on another day, because connectomes vary more between days.
 
@@ -557,7 +557,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     def explain(
         self, X: Any = None, *, reestimates: int = EXPLAINED_REESTIMATES, sites: bool = False
     ) -> ModelExplanation:
-        """Explain the model as ``brio explain`` does: coefficients, patterns, regions, factors, stability."""
+        """Explain the model as ``brio explain`` does: coefficients, patterns, regions, factors and stability."""
         model = self.to_model()
         own = self._training_scans if sites else None
         cohort = own if X is None else self._make_cohort(X)
@@ -565,9 +565,9 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         return explain_model(model, cohort, reestimates=reestimates, sites=sites, device=self.device, progress=progress)
 
     def to_model(self) -> Model:
-        """Return the fitted model with the ranges of its scans and the factor of intervals, for use at new hospitals.
+        """Return the fitted model with the ranges of its scans and the interval factor, for use at new hospitals.
 
-        Both are computed from the scans to which the model was fitted, at the first call, and are then kept.
+        Both are computed at the first call, from the scans to which the model was fitted, and are then kept.
         """
         check_is_fitted(self)
         if self._model is None:
@@ -663,7 +663,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
 
 @dataclass(frozen=True)
 class EstimatorRecord:
-    """What ``model.json`` says of the estimator that wrote it: parameters, and the labels in sorted order."""
+    """The description of an estimator in ``model.json``: its parameters, and the labels in sorted order."""
 
     params: dict[str, Any]
     classes: tuple[bool | int | float | str, bool | int | float | str] = (0, 1)
@@ -679,7 +679,7 @@ class EstimatorRecord:
 
     @classmethod
     def read(cls, document: dict[str, Any], path: Path) -> EstimatorRecord:
-        """Read what a model folder says of the estimator."""
+        """Read the description of the estimator from a model folder."""
         record = from_json(cls, document, path, GET_AGAIN)
         # JSON may store a whole number as a float; a seed that was drawn is stored as None
         hints = {k: float | None if v == int | None else v for k, v in get_type_hints(BrioClassifier.__init__).items()}

@@ -1,6 +1,6 @@
 """How numbers, intervals, p values, counts, times and Markdown tables are written, everywhere in the package.
 
-Plain ASCII for terminals, csv and Markdown; :func:`typeset` gives the same text the minus and dash of a printed page.
+Text is plain ASCII for terminals, csv and Markdown; :func:`typeset` adds the typographic minus and dash.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def state_p(p: float | None) -> str:
 
 
 def format_count(n: int, one: str, many: str = "") -> str:
-    """Write a number of things, with separated thousands."""
+    """Write a count with its noun, with separated thousands."""
     return f"{n:,} {one if n == 1 else many or one + 's'}"
 
 
 def format_time(seconds: float) -> str:
-    """Write how long something takes, for people."""
+    """Write a duration in readable units."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
@@ -65,7 +65,7 @@ def format_whole(share: float | None) -> str:
 
 
 def format_signed(difference: float | None, digits: int = 1) -> str:
-    """Write a difference with its sign; what rounds to zero has none."""
+    """Write a difference with its sign; a value that rounds to zero has none."""
     if is_missing(difference):
         return MISSING
     text = f"{difference:+z.{digits}f}"
@@ -88,7 +88,7 @@ def format_detectable(difference: float | None) -> str:
 def format_interval(
     ends: Sequence[float] | None, write: Callable[[float], str] = format_percent, whole: float = 1.0
 ) -> str:
-    """Write both ends of an interval; one as wide as ``whole`` (1 for shares, 100 for percent) says nothing."""
+    """Write both ends of an interval; one as wide as ``whole`` (1 for shares, 100 for percent) is uninformative."""
     if ends is None or any(is_missing(end) for end in ends):
         return MISSING
     low, high = ends
@@ -98,19 +98,19 @@ def format_interval(
 def bracket_interval(
     ends: Sequence[float] | None, write: Callable[[float], str] = format_percent, whole: float = 1.0
 ) -> str:
-    """Write both ends of an interval in brackets, to follow a number; empty where one is missing."""
+    """Write both ends of an interval in brackets, to follow a number; empty if an end is missing."""
     interval = format_interval(ends, write, whole)
     return "" if interval == MISSING else f" ({interval})"
 
 
 def format_range(low: float, high: float, digits: int = 0) -> str:
-    """Write a range, or its one value."""
+    """Write a range, or a single value if both ends are equal."""
     a, b = f"{low:.{digits}f}", f"{high:.{digits}f}"
     return a if a == b else f"{a}–{b}"
 
 
 def join_names(names: Iterable[str], most: int = 6) -> str:
-    """Join names for a sentence; the rest of a long list is counted."""
+    """Join names for a sentence; in a long list, the remaining names are counted."""
     every = list(names)
     if len(every) > most:
         return f"{', '.join(every[:most])} and {len(every) - most} more"
@@ -118,17 +118,17 @@ def join_names(names: Iterable[str], most: int = 6) -> str:
 
 
 def disarm_html(text: str) -> str:
-    """Escape control characters, and what is an HTML tag or entity in Markdown; ``p < 0.05`` and Markdown stay."""
+    """Escape control characters, and HTML tags and entities in Markdown; ``p < 0.05`` and Markdown are kept."""
     return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", re.sub(r"&(?=#?\w+;)", "&amp;", escape_controls(text)))
 
 
 def escape_markdown(name: object) -> str:
-    r"""Escape a name that comes from data, so that neither Markdown nor HTML in it has an effect."""
+    r"""Escape a name that comes from data, so that Markdown and HTML in it have no effect."""
     return escape_marks(disarm_html(" ".join(str(name).split())))
 
 
 def escape_marks(text: str) -> str:
-    """Escape the marks of Markdown in a text; HTML stays, as :func:`format_table` escapes it."""
+    """Escape the markup of Markdown in a text, but not HTML, which :func:`format_table` escapes."""
     return re.sub(r"([\\|*`\[\]])", r"\\\1", text)
 
 
@@ -148,10 +148,10 @@ def _escape_cell(cell: str) -> str:
 
 
 def format_frame(table: pd.DataFrame) -> str:
-    """Write a data frame in Markdown: numbers with as many digits as they deserve, missing ones as a dash.
+    """Write a data frame in Markdown, with suitable numbers of digits and a dash for missing values.
 
-    A column of percentages (some value of 5 or more) has one decimal, others three significant digits; columns ``p``
-    and ``p Holm`` are written by :func:`format_p`.
+    Columns of percentages (any value of 5 or more) have one decimal, other columns three significant digits; columns
+    ``p`` and ``p Holm`` are written by :func:`format_p`.
     """
     columns = [format_column(table[name]) for name in table.columns]
     return format_table([str(name) for name in table.columns], list(zip(*columns, strict=True)))
@@ -173,10 +173,10 @@ def format_column(column: pd.Series) -> list[str]:
 
 
 def typeset(text: str) -> str:
-    """Give a formatted number the minus sign, and a missing one the dash, of a printed page."""
+    """Replace the hyphen of a formatted number by a minus sign, and a missing value by a dash."""
     return "–" if text == MISSING else tie_units(re.sub(r"(?<![\w.)])-(?=\d)", "−", text))
 
 
 def tie_units(text: str) -> str:
-    """Keep a p value on one line, as a printed page does."""
+    """Keep a p value on one line with non-breaking spaces."""
     return re.sub(r"\bp ([=<]) (?=[\d.])", "p\u00a0\\1\u00a0", text)

@@ -1,7 +1,7 @@
-"""Triton kernels under the runs axis: where they run, how they are launched, how torch.vmap hands runs over to them.
+"""Triton kernels with a runs axis: where they run, how they are launched, and how torch.vmap passes runs to them.
 
-This module imports without Triton. Modules with kernels need it; they are imported only where
-:func:`kernels_run_on` says that kernels run.
+This module can be imported without Triton. Modules with kernels need Triton; they are imported only if
+:func:`kernels_run_on` returns True.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class OverRuns(torch.autograd.Function):
 
 
 def launch(kernel: Any, programs: int | tuple[int, ...], *args: Any, **sizes: Any) -> None:
-    """Run a kernel on the GPU that holds its tensors, which need not be the current one."""
+    """Run a kernel on the GPU that holds its tensors, which need not be the current device."""
     with torch.cuda.device_of(args[0]):
         kernel[programs if isinstance(programs, tuple) else (programs,)](*args, **sizes)
 
@@ -49,10 +49,10 @@ def exact() -> bool:
 
 @functools.cache
 def kernels_run_on(device: torch.device) -> bool:
-    """Whether Triton kernels run on this device; found out once per device.
+    """Whether Triton kernels run on this device; checked once per device.
 
-    They do on an NVIDIA GPU of compute capability 8.0 (Ampere) or later, if Triton is installed (PyTorch for CUDA on
-    Linux brings it) and finds a C compiler (``CC``, gcc or clang) and ``Python.h``, with which it builds its launchers.
+    They need an NVIDIA GPU of compute capability 8.0 (Ampere) or later, and Triton, which PyTorch for CUDA on Linux
+    includes. Triton must find a C compiler (``CC``, gcc or clang) and ``Python.h`` to build its launchers.
     """
     if device.type != "cuda" or torch.version.hip or torch.cuda.get_device_capability(device) < (8, 0):
         return False

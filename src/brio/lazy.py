@@ -1,7 +1,7 @@
-"""Names of a package that are imported when they are first used, so that nobody waits for torch who needs none.
+"""Names of a package that are imported at first use, so that commands that do not need torch do not wait for it.
 
-A package whose modules take long to import imports their names under ``TYPE_CHECKING``, where type checkers, editors
-and :func:`export_lazily` read them, and lists them in ``__all__``.
+A package with slow imports imports the names under ``TYPE_CHECKING``, where type checkers, editors and
+:func:`export_lazily` read them, and lists them in ``__all__``.
 """
 
 from __future__ import annotations

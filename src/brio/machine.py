@@ -23,10 +23,10 @@ _PROCESS = Path("/proc/self")
 
 
 def find_free_memory() -> int | None:
-    """Find how many bytes of memory this process may still take; None where the system does not say.
+    """Find how many bytes of memory this process may still take; None if the system does not report it.
 
-    The least of what the machine has available and what a container or a limit of the process leaves. Files that the
-    system keeps in memory, and gives up when it is needed, count as free.
+    This is the smallest of the memory available on the machine, in the container and within the limit of the process.
+    Cached files count as free, because the system drops them when memory is needed.
     """
     bounds = [_read_meminfo(), _read_container(), _read_process_limit()]
     return min((bound for bound in bounds if bound is not None), default=None)
@@ -68,7 +68,7 @@ def _read_process_limit() -> int | None:
 
 
 def find_free_disk(path: Path) -> int:
-    """Find how many bytes are free where a path is or would be made."""
+    """Find how many bytes are free on the disk of an existing or future path."""
     place = path.absolute()
     while not place.exists():
         place = place.parent
@@ -91,7 +91,7 @@ def require_disk(n_bytes: float, path: Path, what: str, advice: str) -> None:
 
 
 def format_bytes(n_bytes: float) -> str:
-    """Format a number of bytes with two digits."""
+    """Format a number of bytes with two significant digits."""
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if n_bytes >= size:
             value = n_bytes / size
@@ -110,7 +110,7 @@ def map_on_cores(
     report: Callable[[int], None] = lambda position: None,
     bytes_each: float = 0.0,
 ) -> list[Result]:
-    """Apply a function to items, as many at once as torch may use threads."""
+    """Apply a function to items in parallel, with as many threads as torch may use."""
     import torch
 
     if device is not None and device.type != "cpu":

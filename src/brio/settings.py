@@ -1,6 +1,6 @@
-"""Settings of methods and protocols: search spaces, domains of values, checks, and what is said of each.
+"""Settings of methods and protocols: search spaces, domains of values, checks and descriptions.
 
-A domain is a type with bounds as msgspec has them, ``Annotated[int, Meta(ge=1, le=512)]``. They are read here for
+A domain is a type with msgspec bounds, such as ``Annotated[int, Meta(ge=1, le=512)]``. Domains are read here for
 settings and options, and in :mod:`brio.schemas` for stored files.
 """
 
@@ -26,13 +26,13 @@ from .errors import BrioError, nearest
 
 @dataclass(frozen=True)
 class Space:
-    """The values that one setting may take when it is tuned; made by :func:`choice`, :func:`uniform`, ..."""
+    """The values that a setting may take when it is tuned; :func:`choice`, :func:`uniform` etc. make spaces."""
 
     kind: str
     values: tuple[Any, ...]  # the values of a choice, or both ends of an interval
 
     def at(self, u: float) -> Any:
-        """Return the value at a share u in [0, 1) of the space."""
+        """Return the value at position u in [0, 1) of the space."""
         if self.kind == "choice":
             return self.values[int(u * len(self.values))]
         low, high = self.values
@@ -48,7 +48,7 @@ class Space:
 
 
 def choice(*values: Any) -> Space:
-    """Make a space of values that are all equally likely.
+    """Make a search space of equally likely values.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def choice(*values: Any) -> Space:
 
 
 def uniform(low: float, high: float) -> Space:
-    """Make a space of the numbers in an interval, with a uniform distribution.
+    """Make a search space of the numbers in an interval, with a uniform distribution.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def uniform(low: float, high: float) -> Space:
 
 
 def log_uniform(low: float, high: float) -> Space:
-    """Make a space of the numbers in an interval, with a uniform distribution of their logarithm.
+    """Make a search space of the numbers in an interval, with a uniform distribution of their logarithms.
 
     Parameters
     ----------
@@ -98,9 +98,9 @@ def log_uniform(low: float, high: float) -> Space:
 def draw_configurations(settings: Any, budget: int, fixed: dict[str, Any] | None = None) -> list[dict[str, Any]]:
     """Draw configurations of the tunable settings of a method; the first one is the default.
 
-    The address of a value is the name of its setting and the number of its configuration, so a larger budget or a
-    further setting changes none of the others. A configuration that repeats an earlier one, or that the settings
-    reject, is replaced by the next draw.
+    The address of a value is the name of its setting and the number of its configuration, so a larger budget or an
+    additional setting leaves the other values unchanged. A configuration that repeats an earlier one, or that the
+    settings reject, is replaced by the next draw.
     """
     from . import draws  # imports numpy, for which nobody who asks for help should wait
 
@@ -169,7 +169,7 @@ BlockLength = Annotated[float, Meta(ge=1, le=10_000)]
 """In frames."""
 
 read_hints: Callable[[Any], dict[str, Any]] = cache(partial(typing.get_type_hints, include_extras=True))
-"""Types of the fields of a dataclass, with their domains; they are text, which is compiled each time it is read."""
+"""Types of the fields of a dataclass, with their domains; cached, because the annotations are text."""
 _NUMBERS = (kinds.IntType, kinds.FloatType)
 _BOUNDS = ("gt", "ge", "lt", "le")
 _SPELLED = {"none": None, "": None, "yes": True, "no": False}
@@ -184,7 +184,7 @@ _WORDS: dict[type, str] = {
 
 
 def list_kinds(kind: Any) -> tuple[Any, ...]:
-    """List the types of a union, or the one type, as msgspec reads them; nothing where it does not know the type."""
+    """List the types of a union, or the single type, as msgspec reads them; empty if msgspec does not know the type."""
     try:
         info = kind if isinstance(kind, kinds.Type) else kinds.type_info(kind)
     except TypeError:
@@ -193,7 +193,7 @@ def list_kinds(kind: Any) -> tuple[Any, ...]:
 
 
 def describe_kind(kind: Any, none: str = "none") -> str:
-    """Describe in words which values a type takes, such as "a whole number from 1 to 512 or none"."""
+    """Describe which values a type takes, such as "a whole number from 1 to 512 or none"."""
     return " or ".join(_describe_one(one, none) for one in list_kinds(kind)) or str(kind)
 
 
@@ -227,7 +227,7 @@ def _write(bound: float) -> str:
 
 
 def fit_value(value: Any, kind: Any, where: str, strict: bool = True) -> Any:
-    """Return a value in a type, read from text unless ``strict``; ``where`` introduces it in the error."""
+    """Convert a value to a type, from text unless ``strict``; ``where`` introduces the value in an error."""
     tried = [value]
     if isinstance(value, numbers.Real) and not isinstance(value, bool):  # grids of parameters hold numpy's numbers
         tried = [int(value) if isinstance(value, numbers.Integral) else float(value)]
@@ -255,7 +255,7 @@ find_numbers: Callable[[Any], dict[str, Any]] = _find_numbers
 
 
 def write_number(kind: Any) -> dict[str, Any]:
-    """Write the type of a number, and what it may be besides, as JSON; :func:`read_number` makes it again."""
+    """Write the type of a number, and its other allowed values, as JSON; :func:`read_number` restores the type."""
     written: dict[str, Any] = {}
     for one in list_kinds(kind):
         if isinstance(one, _NUMBERS):
@@ -281,7 +281,7 @@ def require_number(value: Any, kind: Any, name: str) -> None:
 
 
 def shorten_value(value: Any) -> str:
-    """Write a value for a message: at most forty characters, also of a number with thousands of digits."""
+    """Write a value for a message in at most forty characters, even if it is a number with thousands of digits."""
     if isinstance(value, int) and value.bit_length() > 100:  # str() refuses numbers of many digits
         return f"about {'-' if value < 0 else ''}1e+{round((value.bit_length() - 1) * math.log10(2))}"
     text = str(value)
@@ -297,7 +297,7 @@ def setting(default: Any, space: Any = None) -> Any:
     Parameters
     ----------
     default : Any
-        Value of the setting by default.
+        Default value of the setting.
     space : brio.settings.Space, optional
         Values to try when the setting is tuned; a setting without a space is not tuned.
 
@@ -384,7 +384,7 @@ def require(holds: bool, name: str, value: Any, rule: str) -> None:
 
 @dataclass(frozen=True)
 class SettingFacts:
-    """What is known of a setting, as ``--set`` takes it."""
+    """What is known about a setting, as ``--set`` takes it."""
 
     key: str  # with its prefix, such as audit.
     default: str | None  # None where methods have different defaults
@@ -396,7 +396,7 @@ class SettingFacts:
 
 
 def list_setting_facts(settings: type, prefix: str = "") -> list[SettingFacts]:
-    """List what is known of the fields of settings."""
+    """List what is known about the fields of settings."""
     meanings: dict[str, str] = {}
     for cls in settings.__mro__:
         meanings = _read_attributes(cls) | meanings

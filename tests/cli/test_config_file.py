@@ -68,8 +68,8 @@ def test_a_file_its_flags_and_the_plan_give_the_same_job(brio, here, monkeypatch
         "\n# not stored with the job: the folder of cohort 'simulated' (simulated), fingerprint "
         f"{json.loads(wanted['plan.json'])['fingerprint_before_exclusions'][:12]}",
         "",
-    ).replace("\n# choose another folder than here/flags, unless you want to resume that job", "").replace(
-        f"\n# numbers repeat exactly with OMP_NUM_THREADS={json.loads(wanted['plan.json'])['threads']}", ""
+    ).replace("\n# choose a folder other than here/flags, unless you want to resume that job", "").replace(
+        f"\n# to reproduce the numbers exactly, set OMP_NUM_THREADS={json.loads(wanted['plan.json'])['threads']}", ""
     )
 
 

@@ -89,7 +89,7 @@ MISTAKES = [
     ("run --config flat.toml", "flat.toml: 'set' must be a table: write [set]"),
     ("run --config tables.toml", "tables.toml: 'protocol' is a table, but only [set] may be one"),
     ("fit --config list.toml", "list.toml: 'method' is a list, but takes one value"),
-    ("config rnu --seeds 3", "rnu: is not a command with a configuration; did you mean 'run'?"),
+    ("config rnu --seeds 3", "rnu: is not a command that takes --config; did you mean 'run'?"),
     ("config cohort", "cohort: is not the folder of a job (plan.json is missing)"),
     # the order of arguments, and what is left out
     ("tune cohort --out new", "name a method to tune with --method NAME; 'brio methods' lists the methods"),

@@ -546,5 +546,5 @@ def test_a_fixed_length_is_not_scaled_and_what_re_estimates_nothing_has_none(gra
 def test_scales_that_make_no_sense_are_refused():
     assert BrioSettings(block_scale=0.5).block_scale == 0.5
     assert BrioSettings(block_length=4.0).block_scale == 1.0
-    with pytest.raises(BrioError, match=r"'block_scale'=2\.0: must be 1 where block_length is given"):
+    with pytest.raises(BrioError, match=r"'block_scale'=2\.0: must be 1 if block_length is given"):
         BrioSettings(block_scale=2.0, block_length=4.0)

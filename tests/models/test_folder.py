@@ -117,7 +117,10 @@ def test_every_changed_file_is_refused_by_name(folder, cohort, tmp_path):
         (lambda d: d["training"].update(n_scans=7), "states 7 training scans, but its sites have"),
         (lambda d: d["training"].update(versions={"torch": "2"}), "does not state which version of brio fitted it"),
         (lambda d: d["harmonise"].update(kind="none"), "has harmonisation of the kind 'none'"),
-        (lambda d: d["members"][0].update(harmonised_sites=[]), r"in seed 0 than its harmonisation \(combat"),
+        (
+            lambda d: d["members"][0].update(harmonised_sites=[]),
+            r"for seed 0 that do not match the harmonisation combat",
+        ),
         (lambda d: d["members"].extend(d["members"]), "has two members with the same seed"),
     ],
 )

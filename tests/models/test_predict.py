@@ -315,7 +315,7 @@ def test_exchanged_classes_are_refused_and_other_names_are_said_where_there_are_
     assert len(predict(ridge, bare).table) == 3
     for classes, warned in ((("control", "Patient"), False), (("0", "1"), False), (("control", "depression"), True)):
         text = summarise(ridge, replace(turned, classes=classes))
-        assert ("labels are control and depression, the model has control and patient" in text) == warned
+        assert ("labels are control and depression, but the model has control and patient" in text) == warned
     some, unnamed = replace(turned, classes=("ASD", "TC")), replace(ridge, classes=("0", "1"))
     assert "TC is taken as 1 (patients) of the model, ASD as 0 (controls)" in summarise(unnamed, some)
     assert "TC is taken as patient of the model, ASD as control;" in summarise(ridge, some)

@@ -22,13 +22,13 @@ from .config_file import KINDS, find_kinds, name_config_file, show_option
 
 DATA, EVALUATION, MODELS, STUDIES = "Data", "Evaluation", "Models", "Studies of the paper"
 OTHERS = "Everything else"
-"""Panels of commands in the help, in this order: the way of a study from its files to its models."""
+"""Panels of commands in the help, in the order in which a study uses them, from files to models."""
 
 _RESUMING = ("run", "tune", "study", "demo")
-"""Commands that go on from where they were when they are given again."""
+"""Commands that resume where they stopped when they are run again."""
 
 _UsageError: Any = typer.BadParameter.__base__
-"""What typer raises where words make no command; it exports one kind of it alone."""
+"""What typer raises for invalid usage; typer exports only one of its subclasses."""
 
 
 class _AskedToEnd(KeyboardInterrupt):
@@ -86,9 +86,10 @@ def _read_options(
 def main() -> None:
     """Run the command line.
 
-    A BrioError, OSError, lack of memory or a wrong option is printed as one line on standard error; the exit status is
-    then 2. An interrupted command cleans up, says how to go on, and exits with status 130 (Ctrl-C) or 143 (terminated).
-    Any other error is a defect: one line names the stack that it ended, then Python prints its trace, with status 1.
+    A BrioError, an OSError, a lack of memory or an invalid option is reported in one line on standard error, with exit
+    status 2. An interrupted command cleans up, says how to resume, and exits with status 130 (Ctrl-C) or 143
+    (terminated). Any other error is a defect: one line names the stack in which it occurred, then Python prints the
+    traceback and exits with status 1.
     """
     BrioError.names_options = True
     protect_streams()
@@ -124,7 +125,7 @@ def _explain_error(error: BaseException) -> None:
         _fail(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error))
     if isinstance(error, Exception):
         if _is_lack_of_memory(error):
-            _fail("not enough memory; close other programs, or use fewer scans, ROIs or runs at once")
+            _fail("not enough memory; close other programs, use fewer scans or ROIs, or train fewer runs at once")
         _introduce_trace(error)
 
 

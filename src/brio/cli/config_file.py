@@ -1,4 +1,4 @@
-"""Options of a command in a TOML file: what ``--config`` does."""
+"""Read the options of a command from a TOML file, for ``--config``."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from ..errors import BrioError, nearest
 from ..settings import parse_assignments
 
 SETTINGS = "set"
-"""The option that is a table of the file."""
+"""The option that is stored as a table in the file."""
 
 CONFIG_FILE, COMMAND = "brio config file", "brio command"
-"""Keys of what a context remembers: the file, and the context of the command that it is for."""
+"""Keys in the metadata of a context: the file, and the context of the command that reads it."""
 
 COMMAND_LINE_ONLY = {
     "load": "executes Python code",
     "slurm": "names shell commands that are executed",
     "scheduler": "exchanges code with another program",
 }
-"""Options that a file may not hold, and why: reading a file executes nothing."""
+"""Options that a file must not contain, with the reason: reading a file never executes anything."""
 
 KINDS = {bool: "true or false", int: "a whole number", float: "a number", Path: "a path in quotes", str: "text"}
-"""Kinds of options in words."""
+"""Descriptions of the kinds of options."""
 
 
 def option_name(param: Any) -> str:
@@ -43,9 +43,9 @@ def show_option(param: Any) -> str:
 
 
 def find_kinds(command: Any) -> dict[str, tuple[type, bool]]:
-    """Find of what kind the parameters of a command are, by their Python names, and whether they take several values.
+    """Find the kind of each parameter of a command, by Python name, and whether it takes several values.
 
-    The annotations of the function are read, which stay the same in all versions of typer.
+    This reads the annotations of the function, which do not depend on the version of typer.
     """
     kinds = {}
     for name, hint in typing.get_type_hints(inspect.unwrap(command.callback)).items():
@@ -62,7 +62,7 @@ def list_options(command: Any) -> dict[str, Any]:
 
 
 def read_config(context: typer.Context, path: Path | None) -> Path | None:
-    """Take the options that a file holds as defaults of a command; those on the command line win."""
+    """Use the options in a file as defaults of a command; options on the command line take precedence."""
     if path is None or context.resilient_parsing:
         return path
     options, kinds, defaults = list_options(context.command), find_kinds(context.command), {}
@@ -107,7 +107,7 @@ def _check_value(value: Any, kind: type, several: bool, where: str, folder: Path
 
 
 def merge_settings(context: typer.Context, given: list[str] | None) -> list[str] | None:
-    """Add the settings of a file to those given by ``--set``, which win."""
+    """Add the settings of a file to those given by ``--set``, which take precedence."""
     filed = context.meta.get(SETTINGS)
     if not filed or context.resilient_parsing:
         return given
@@ -117,9 +117,9 @@ def merge_settings(context: typer.Context, given: list[str] | None) -> list[str]
 
 
 def name_config_file(error: BrioError, remembered: Mapping[str, Any]) -> BrioError:
-    """Let an error about an option or a setting name the file, if that is where it stands.
+    """Name the file in an error about an option or a setting that comes from the file.
 
-    Of all that was given, on the command line or in the file, the error is about what it mentions first.
+    The error is taken to be about the first option or setting that its message mentions.
     """
     file, message = remembered.get(CONFIG_FILE), str(error)
     if file is None or message.startswith(f"{file}: "):

@@ -24,7 +24,7 @@ CONFIGURABLE = ("run", "tune", "study", "fit")
 @add_command(OTHERS, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 def config(
     context: typer.Context,
-    target: Annotated[str, f"A command ({', '.join(CONFIGURABLE)}), or the folder of 'brio run' or 'brio tune'."],
+    target: Annotated[str, f"A command ({', '.join(CONFIGURABLE)}), or a folder written by 'brio run' or 'brio tune'."],
     words: Annotated[list[str] | None, typer.Argument(help="Arguments and options of the command.")] = None,
     load: Load = None,
 ) -> None:
@@ -46,7 +46,7 @@ def config(
         print(_render(target, command, values), end="")
         return
     if words:
-        raise BrioError(f"{target}: is not a command with a configuration; {nearest(target, CONFIGURABLE)}")
+        raise BrioError(f"{target}: is not a command that takes --config; {nearest(target, CONFIGURABLE)}")
     name, values, facts = _read_job(Path(target))
     print(_render(name, root.command.commands[name], values, **facts), end="")  # type: ignore[attr-defined]
 
@@ -69,7 +69,7 @@ def _read_job(folder: Path) -> tuple[str, dict[str, Any], dict[str, Any]]:
     from ..results.files import PLAN, PLAN_AGAIN, TUNING, is_kept
 
     if not is_kept(folder / PLAN, PLAN_AGAIN):
-        hint = f"name a command ({', '.join(CONFIGURABLE)}), or the folder of 'brio run' or 'brio tune'"
+        hint = f"name a command ({', '.join(CONFIGURABLE)}), or a folder written by 'brio run' or 'brio tune'"
         raise BrioError(f"{folder}: is not the folder of a job ({PLAN} is missing); {hint}")
     plan = Plan.read(folder, PLAN_AGAIN)
     for name, planned in plan.methods.items():

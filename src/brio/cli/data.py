@@ -1,4 +1,4 @@
-"""Commands that make and check cohorts: import, fetch, simulate, atlas, select and audit."""
+"""Commands that create and check cohorts: import, fetch, simulate, atlas, select and audit."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def import_(
         "aal116, schaefer100 to schaefer1000, harvard-oxford-cort, basc122.",
     ] = None,
     participants: Annotated[Path | None, "Participants table, if it is not in its usual place."] = None,
-    measure: Annotated[str | None, "fc: content of the matrices, correlation or fisher-z, if it is ambiguous."] = None,
+    measure: Annotated[
+        str | None, "fc: what the matrices contain (correlation or fisher-z), if this is ambiguous."
+    ] = None,
     name: Annotated[str | None, "Name of the cohort."] = None,
     frames_in_rows: Annotated[bool, "Treat rows as frames even if they look like regions."] = False,
     *,
@@ -161,10 +163,10 @@ def simulate(
     ] = 0.0,
     seed: Annotated[settings.Seed, "Seed of the random numbers."] = 0,
 ) -> None:
-    """Simulate a multi-site cohort in which the truth is known.
+    """Simulate a multi-site cohort with a known ground truth.
 
-    Four networks are planted: a stable class effect, a short burst in patients,
-    an effect whose direction differs between sites, and a scanner effect.
+    Each of four brain networks has one planted effect: a stable class effect, a short burst in patients, an effect
+    whose direction differs between sites, or a scanner effect.
     """
     from ..cohort.simulate import Simulation
     from ..cohort.simulate import simulate as simulate_cohort

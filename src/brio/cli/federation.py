@@ -1,4 +1,4 @@
-"""Commands for hospitals that may not share scans: federate start, answer, combine, show."""
+"""Commands for hospitals that may not share scans: federate start, answer, combine and show."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from . import options
 from .app import MODELS, app
 
 federate_app = typer.Typer(
-    help="Fit one model to the scans of several sites, which exchange files of sums but no scans.", no_args_is_help=True
+    help="Fit one model to scans from several sites, which exchange files of sums but no scans.", no_args_is_help=True
 )
 app.add_typer(federate_app, name="federate", rich_help_panel=MODELS)
 
@@ -22,19 +22,19 @@ app.add_typer(federate_app, name="federate", rich_help_panel=MODELS)
 def start(
     out: options.Out,
     rois: Annotated[
-        str, "--rois", "Regions, in the order that all scans must have: a cohort folder, a table, or a known atlas."
+        str, "--rois", "Regions, in the order required of all scans: a cohort folder, a table or a known atlas."
     ],
     classes: Annotated[str, "--classes", "CONTROL,PATIENT", "Names of the labels 0 and 1, as in the cohorts."],
     n_sites: Annotated[
-        settings.Count, "--sites", "Number of sites that take part; the first round waits for all of them."
+        settings.Count, "--sites", "Number of participating sites; the first round waits for all of them."
     ],
     method: Annotated[str, "log-ridge or ridge."] = "log-ridge",
     penalty: Annotated[
         settings.Positive, "Penalty, in units of the mean squared norm of the features of a scan."
     ] = 3.0,
-    iterations: Annotated[settings.Count, "Number of iterations; each one after the first takes two more rounds."] = 2,
+    iterations: Annotated[settings.Count, "Number of iterations; each one after the first adds two rounds."] = 2,
     evaluation: Annotated[
-        str, "site-models or leave-one-site-out; every site must agree to leave-one-site-out."
+        str, "Evaluation: site-models, or leave-one-site-out, to which every site must agree."
     ] = "site-models",
     label: options.Label = None,
 ) -> None:
@@ -69,20 +69,22 @@ def start(
 
 @options.add_command(None, group=federate_app)
 def answer(
-    request: Annotated[Path, "Request file, or project folder, whose newest request is answered."],
+    request: Annotated[Path, "Request file, or a project folder to answer its newest request."],
     cohort: Annotated[Path, "Cohort folder of this site."],
     out: Annotated[
-        Path | None, "Answer file to write; by default in the folder of the request, named after round and site."
+        Path | None,
+        "Answer file to write; by default in the folder of the request, named after the round and the site.",
     ] = None,
     vectors: Annotated[
-        settings.Count | None, "First answer: number of requests with a vector that the site agrees to; 4 by default."
+        settings.Count | None,
+        "First answer: maximum number of requests with a vector that the site answers; 4 by default.",
     ] = None,
-    agree_leave_out: Annotated[bool, "First answer: agree that each site is left out in turn."] = False,
+    agree_leave_out: Annotated[bool, "First answer: agree to an evaluation that leaves out each site in turn."] = False,
     least_per_class: Annotated[
         settings.Count | None, "First answer: minimum number of participants in each class; 10 by default."
     ] = None,
 ) -> None:
-    """Answer a request with sums over the scans of this site, and describe in words what the answer contains.
+    """Answer a request with sums over the scans of this site, and describe what the answer contains.
 
     Example: brio federate answer request-1.brio cohort
     """
@@ -137,8 +139,8 @@ def combine(
 
 
 @options.add_command(None, group=federate_app)
-def show(file: Annotated[Path, "A request, or an answer."]) -> None:
-    """Describe in words what every number in a file means.
+def show(file: Annotated[Path, "Request or answer file."]) -> None:
+    """Describe what every number in a request or answer means.
 
     Example: brio federate show answer-1-NYU.brio
     """

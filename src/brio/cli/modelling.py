@@ -1,4 +1,4 @@
-"""Commands that make and use models: fit, predict, adapt, explain."""
+"""Commands that fit and use models: fit, predict, adapt and explain."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ def fit(
         list[str] | None, "--leave-out", "SITE", "Site that the model must not see; repeatable."
     ] = None,
     seeds: options.Seeds = 1,
-    evidence: Annotated[Path | None, "Folder of a 'brio run' that evaluated this method at left-out sites."] = None,
+    evidence: Annotated[
+        Path | None, "Folder written by a 'brio run' that evaluated this method at left-out sites."
+    ] = None,
     evaluate: Annotated[
         bool, "Evaluate the method at each site in turn, and store the evidence with the model."
     ] = False,
@@ -67,7 +69,7 @@ def fit(
         settings.Seconds | None,
         "SECONDS",
         "Time between checkpoints of neural networks, from which interrupted training resumes; 0 for none. By "
-        "default 120 with --engine dask, else none",
+        "default 120 with --engine dask, and otherwise 0.",
     ] = None,
     *,
     job: options.JobOptions,
@@ -123,15 +125,17 @@ def predict(
     model: ModelFolder,
     scans: Annotated[Path, "Scans: a cohort folder, one file, or a folder in any layout of 'brio import'."],
     out: options.Out,
-    reestimates: Annotated[settings.Reestimates, "Number of re-estimates of each scan, for its interval."] = 47,
-    accuracy: Annotated[settings.Accuracy, "Accuracy required of called classes; other scans get no call."] = 0.8,
+    reestimates: Annotated[
+        settings.Reestimates, "Number of re-estimates of each scan, used to compute its interval."
+    ] = 47,
+    accuracy: Annotated[settings.Accuracy, "Accuracy required for calling a class; other scans get no call."] = 0.8,
     load: options.Load = None,
     device: options.Device = "auto",
     *,
     reading: options.ScanOptions,
     images: options.ImageOptions,
 ) -> None:
-    """Predict scans with a model: probability, interval, and whether a scan resembles those the model was fitted to."""
+    """Predict scans with a model: probability, interval, and similarity to the scans the model was fitted to."""
     refuse_existing(out)
     with _open_scans(model, scans, load, reading, images) as (fitted, cohort):
         from ..models import predict_scans
@@ -150,18 +154,20 @@ def predict(
 @options.add_command(MODELS)
 def adapt(
     model: ModelFolder,
-    cohort: Annotated[Path, "Labelled scans from the hospital: a cohort folder, or any layout of 'brio import'."],
+    cohort: Annotated[
+        Path, "Labelled scans from the hospital: a cohort folder, or files in any layout of 'brio import'."
+    ],
     out: options.Out,
     prevalence: Annotated[
         settings.InnerShare | None, "Share of patients at the hospital; by default the share among the labelled scans."
     ] = None,
     slope_width: Annotated[
         settings.PositiveSpread | None,
-        "Standard deviation of the logarithm of the slope across hospitals; by default from the evidence.",
+        "Standard deviation of the logarithm of the slope across hospitals; by default taken from the evidence.",
     ] = None,
     intercept_width: Annotated[
         settings.PositiveSpread | None,
-        "Standard deviation of the intercept across hospitals; by default from the evidence.",
+        "Standard deviation of the intercept across hospitals; by default taken from the evidence.",
     ] = None,
     load: options.Load = None,
     device: options.Device = "auto",
@@ -169,12 +175,13 @@ def adapt(
     reading: options.ScanOptions,
     images: options.ImageOptions,
 ) -> None:
-    """Adapt a model to a hospital with labelled scans from there: only slope and intercept change, never the weights.
+    """Adapt a model to a hospital with labelled scans from it. Only slope and intercept change, never the weights.
 
-    Slope and intercept are shrunk towards no change, so few scans have little effect. Scans in another atlas, with
-    another order of regions, or of noise are left out. The intercept depends on the share of patients in these scans.
-    In a convenience sample, this share is not the prevalence: if you know the share at your hospital, give it with
-    --prevalence. If the model was already adapted, adaptation starts again from the original model.
+    Slope and intercept are shrunk towards no change, so few scans have little effect. Scans are left out if they are in
+    another atlas, have their regions in another order, or contain only noise. The intercept depends on the share of
+    patients in these scans. In a convenience sample, this share is not the prevalence: if you know the share at your
+    hospital, give it with --prevalence. If the model was already adapted, adaptation starts again from the original
+    model.
 
     Example: brio adapt model cohort --out model-here
     """
@@ -205,13 +212,13 @@ def explain(
     model: ModelFolder,
     out: options.Out,
     cohort: Annotated[
-        Path | None, "Cohort folder: the cohort of the model, or another one; needed only for stability."
+        Path | None, "Cohort folder: the cohort of the model, or another one; needed only to measure stability."
     ] = None,
     reestimates: Annotated[
         settings.ReestimatesOrNone, "Number of re-estimates of each scan of the cohort; 0 for none."
     ] = 8,
     sites: Annotated[
-        bool, "Refit without each site in turn; only for closed-form methods and with the cohort of the model."
+        bool, "Refit the model without each site in turn; requires a closed-form method and the cohort of the model."
     ] = False,
     companion: options.Companions = None,
     keep_all: options.KeepAll = False,
@@ -219,7 +226,7 @@ def explain(
     device: options.Device = "auto",
     quiet: options.Quiet = False,
 ) -> None:
-    """Explain what a model reads: coefficients and patterns of edges, regions, factors, and their stability.
+    """Explain what a model uses: coefficients and patterns of edges, regions and factors, with their stability.
 
     Coefficients describe how a model weights edges. Patterns describe which edges vary with its margin. Neither
     coefficients nor patterns are causes.

@@ -1,7 +1,7 @@
-"""Options that several commands share, in groups: how scans are read, what a job is, where it is trained.
+"""Options that several commands share, in groups: how scans are read, what a job computes, where it is trained.
 
-A group is a dataclass. :func:`share_options` gives a command the options of the groups among its parameters, so that
-the command line, the file of ``--config`` and the help have them from one place.
+A group is a dataclass. :func:`share_options` gives a command the options of the groups among its parameters. The
+command line, the file of ``--config`` and the help therefore share one definition.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def add_command(
 ) -> Callable[[Command], Command]:
     """Add a function to the command line, in a panel of the help.
 
-    The fields of the dataclasses among its parameters are options as well, in a panel of the help each. A parameter is
-    annotated with its help, before which may stand the name of its option, and in capitals what it takes. Without name
-    and default it is an argument.
+    The fields of the dataclasses among its parameters are options too; each dataclass has its own panel in the help. A
+    parameter is annotated with its help text, which the name of the option and a placeholder in capitals may precede. A
+    parameter with neither a name nor a default is an argument.
     """
 
     def add(command: Command) -> Command:
@@ -124,7 +124,7 @@ Load = Annotated[
 ]
 Predictions = Annotated[
     list[Path] | None,
-    "Folder of 'brio predict' for new scans with labels, to be shown as external validation; repeatable.",
+    "Folder written by 'brio predict' for new labelled scans, shown as external validation; repeatable.",
 ]
 Report = Annotated[bool, "Also write table.md, sites.png and report.html to the results folder."]
 RecordsOnly = Annotated[bool, "Store scores and predictions, but no weights."]
@@ -165,7 +165,7 @@ class ReadingOptions:
     ] = None
     sessions: Annotated[
         str | None,
-        "bids, table, packed, fc: what to do if a participant has several scans. 'first' reads the first scan, "
+        "bids, table, packed, fc: how to treat several scans of one participant. 'first' reads the first scan, "
         "'join' makes one long scan, 'average' averages the connectomes, 'all' keeps every scan; splits and "
         "statistics are then by participant. Imported connectomes allow only 'first' or 'all'.",
     ] = None
@@ -190,7 +190,7 @@ Exclude = Annotated[
 
 @dataclass(frozen=True)
 class TableOptions:
-    """What is taken of the participants table."""
+    """What is read from the participants table."""
 
     panel: ClassVar[str] = "What is read from the participants table"
 
@@ -207,7 +207,7 @@ class TableOptions:
 
 @dataclass(frozen=True)
 class ImageOptions:
-    """How the series of regions are extracted from images."""
+    """How regional time series are extracted from images."""
 
     panel: ClassVar[str] = "Images (fmriprep)"
 
@@ -234,7 +234,7 @@ class ImageOptions:
 
 @dataclass(frozen=True)
 class ScanOptions(ReadingOptions):
-    """How scans are read that a model is given."""
+    """How scans for a model are read."""
 
     kind: Annotated[str | None, "Layout of the files, if it is ambiguous."] = None
     atlas: Annotated[str | None, "Atlas to read, if there are several; fmriprep: as in 'brio import'."] = None
@@ -244,7 +244,7 @@ class ScanOptions(ReadingOptions):
 
 @dataclass(frozen=True)
 class JobOptions:
-    """What a job is, for every command that trains."""
+    """What a job computes, for every command that trains."""
 
     panel: ClassVar[str] = "Scans, methods and device"
 
@@ -347,7 +347,7 @@ class EngineOptions:
 
 @dataclass(frozen=True)
 class SharedEngineOptions(EngineOptions):
-    """Where stacks are trained, and which of them."""
+    """Which stacks are trained, and where."""
 
     shard: Annotated[
         str | None,
@@ -359,7 +359,7 @@ class SharedEngineOptions(EngineOptions):
 
 
 def say_warnings(warnings: Iterable[str]) -> None:
-    """Print what a reader found odd about the scans."""
+    """Print what a reader found unusual about the scans."""
     for warning in warnings:
         say(f"warning: {warning}")
 

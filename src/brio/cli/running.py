@@ -1,4 +1,4 @@
-"""Commands that train: run, tune, the studies of the paper, the demonstration; and verify, which may train again."""
+"""Commands that train: run, tune, study and demo, and also verify, which may retrain runs."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ def run(
         settings.Seeds | None,
         "Number of seeds; by default 3 for the recommended methods, 1 for methods named with --method.",
     ] = None,
-    tuned: Annotated[Path | None, "Folder of 'brio tune': use the settings chosen there for each fold."] = None,
+    tuned: Annotated[
+        Path | None, "Folder written by 'brio tune'; the settings chosen there are used for each fold."
+    ] = None,
     records_only: options.RecordsOnly = False,
     report: options.Report = False,
     *,
@@ -101,7 +103,7 @@ def tune(
         list[str] | None, "Method, see 'brio methods'; repeatable, or several separated by commas; 'all' for all."
     ] = None,
     budget: Annotated[settings.Budget, "Number of configurations to try for each method and fold."] = 4,
-    oracle: Annotated[bool, "Also record the score that choosing on the test scans would give."] = False,
+    oracle: Annotated[bool, "Also record the AUC that choosing on the test scans would give."] = False,
     label: options.Label = None,
     seeds: options.Seeds = 3,
     records_only: options.RecordsOnly = False,
@@ -111,7 +113,7 @@ def tune(
     job: options.JobOptions,
     engine: options.SharedEngineOptions,
 ) -> None:
-    """Choose settings on the validation sites of each fold, with the same budget for every method, and evaluate.
+    """Tune methods on the validation sites of each fold, with the same budget for each, and evaluate them.
 
     Example: brio tune cohort --method gcn --method brio --budget 4 --out tuned
     """
@@ -131,23 +133,25 @@ def tune(
 
 @options.add_command(EVALUATION)
 def verify(
-    folder: Annotated[Path, "Folder of 'brio run', 'brio tune' or 'brio study'."],
+    folder: Annotated[Path, "Folder written by 'brio run', 'brio tune' or 'brio study'."],
     cohort: Annotated[
         Path | None, "--cohort", "Cohort folder of the job: also check ids, labels, sites and folds."
     ] = None,
-    again: Annotated[settings.Count | None, "With --cohort: retrain this many runs, drawn at random"] = None,
-    seed: Annotated[settings.Seed, "Seed for drawing the runs to retrain"] = 0,
+    again: Annotated[settings.Count | None, "With --cohort: retrain this many runs, drawn at random."] = None,
+    seed: Annotated[settings.Seed, "Seed for drawing the runs to retrain."] = 0,
     device: Annotated[
         str | None, "Device for retraining; by default the device of the job, see 'brio run --help'."
     ] = None,
-    predictions: Annotated[list[Path] | None, "Folder of 'brio predict' that the report shows; repeatable."] = None,
+    predictions: Annotated[
+        list[Path] | None, "Folder written by 'brio predict' and shown in the report; repeatable."
+    ] = None,
     load: options.Load = None,
 ) -> None:
     """Recompute all numbers of finished jobs from their predictions; the exit status is 1 if any number differs."""
     from ..verification import verify_folder
 
     if again and cohort is None:
-        raise BrioError("--again trains on the scans; also give their cohort with --cohort")
+        raise BrioError("--again retrains runs and needs their scans; also give the cohort with --cohort")
     options.load_own_methods(load)
     found = verify_folder(folder, cohort, again or 0, seed, device, predictions or ())
     print(escape_controls(found.write()), end="")
@@ -165,8 +169,8 @@ def study(
     method: Annotated[list[str] | None, "Compare this method instead of the methods of the paper; repeatable."] = None,
     reuse: Annotated[
         list[Path] | None,
-        "Folder of 'brio run', or of 'brio tune' for studies that compare methods: reuse its finished "
-        "results instead of training again; repeatable.",
+        "Folder written by 'brio run' (or, for studies that compare methods, by 'brio tune') whose finished "
+        "results are reused instead of training again; repeatable.",
     ] = None,
     label: Annotated[
         list[str] | None,
@@ -179,7 +183,7 @@ def study(
     job: options.JobOptions,
     engine: options.SharedEngineOptions,
 ) -> None:
-    """Make a table and a figure of the paper: train missing runs and summarise the results."""
+    """Run a study of the paper: train missing runs, summarise the results, and make a table and a figure."""
     from ..jobs.run import describe_shard
     from ..results import StoredStudy
     from ..studies import StudyContext, run_study

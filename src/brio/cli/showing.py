@@ -1,4 +1,4 @@
-"""Commands that show what finished jobs found, and list methods, settings and studies."""
+"""Commands that show the results of finished jobs, and list methods, settings and studies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _FACTS = ["name", "family", "block", "summary", "needs", "transductive", "control", "provenance", "reference"]
 _FACTS += ["settings", "tuned_over"]
-"""What 'brio methods --json' says of a method."""
+"""What 'brio methods --json' prints for a method."""
 
 
 @add_command(EVALUATION)
@@ -69,7 +69,7 @@ def compare(
         "Also write sites.csv and covariances.csv, which do not name participants, to this folder.",
     ] = None,
 ) -> None:
-    """Compare methods over sites and over participants, with each other and with chance."""
+    """Compare methods with each other and with chance, across sites and across participants."""
     from ..report.comparisons import compare_jobs, gather_jobs, write_joined_tables
     from ..results import StoredJob
 
@@ -82,7 +82,7 @@ def compare(
 
 @add_command(EVALUATION)
 def report(
-    folder: Annotated[Path, "Folder of 'brio run', 'brio tune', 'brio study' or 'brio federate'."],
+    folder: Annotated[Path, "Folder written by 'brio run', 'brio tune', 'brio study' or 'brio federate'."],
     out: Annotated[Path | None, "--out", "File to write; by default FOLDER/report.html."] = None,
     predictions: Predictions = None,
 ) -> None:
@@ -94,7 +94,7 @@ def report(
 
 @add_command(EVALUATION)
 def status(
-    folder: Annotated[Path, "Folder of 'brio run', 'brio tune' or 'brio study', finished or not."],
+    folder: Annotated[Path, "Folder written by 'brio run', 'brio tune' or 'brio study'; the job need not be finished."],
 ) -> None:
     """Show the progress of a job: stacks that are done, running, waiting or failed, and the time left."""
     from ..jobs.status import describe_jobs
@@ -172,7 +172,7 @@ def settings(
     as_json: Annotated[bool, "--json", "Print as JSON."] = False,
     load: Load = None,
 ) -> None:
-    """List the settings that --set accepts: those of one method or of all, and of protocol, audit and harmonisation."""
+    """List the settings that --set accepts, for one method or all, and for the protocol, audit and harmonisation."""
     from ..jobs.spec import list_settings
 
     load_own_methods(load)

@@ -1,4 +1,4 @@
-"""Atlases: names, coordinates and networks of ROIs; those that are known by name."""
+"""Atlases: names, coordinates and networks of ROIs, and the atlases that are known by name."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Atlas:
 
     @property
     def is_unnamed(self) -> bool:
-        """Whether the ROIs have no names but those of :meth:`unnamed`."""
+        """Whether the ROIs have only the names that :meth:`unnamed` gives."""
         return self.rois["name"].tolist() == number_rois(len(self))
 
     def find_rows(self, columns: Iterable[str]) -> tuple[np.ndarray, str] | None:
@@ -79,8 +79,8 @@ class Atlas:
         Returns
         -------
         tuple of ndarray of int64 and str, or None
-            Rows in the order of the columns, and by which column of the table they were found. None where no column of
-            the table holds all names.
+            Rows in the order of the columns, and the column of the table in which they were found. None if no column of
+            the table contains all names.
 
         Examples
         --------
@@ -100,7 +100,7 @@ class Atlas:
 
     @classmethod
     def unnamed(cls, n_rois: int, name: str = "unknown") -> Atlas:
-        """Make an atlas of which only the number of ROIs is known.
+        """Make an atlas for which only the number of ROIs is known.
 
         Parameters
         ----------
@@ -143,11 +143,11 @@ def canonicalise_atlas_name(name: str) -> str:
 
 
 def load_bundled_atlas(name: str) -> Atlas | None:
-    """Load an ROI table that is shipped with brio.
+    """Load an ROI table that is included in brio.
 
     AAL116: names and codes of Tzourio-Mazoyer et al. 2002 as in Debian's ``mricron-data`` (BSD-3-Clause), centroids
     computed from its volume. CC200: centroids computed from the volume of Craddock et al. 2012. Its ROIs have no names
-    of their own and are called by their index and the AAL region that holds most of their voxels.
+    of their own and are named by their index and the AAL region that contains most of their voxels.
     """
     bundled_name = _ALIASES.get(name.lower())
     if bundled_name is None:
@@ -172,9 +172,9 @@ KNOWN_ATLASES = (
 def load_known_atlas(name: str) -> Atlas | None:
     """Load the table of ROIs of a well-known atlas.
 
-    ROIs of Power and Seitzman have no names of their own and are called by their numbers. Coordinates of a downloaded
-    atlas are the centres of its regions in the image; a region without voxels is left out, as nilearn's maskers leave
-    it out of time series. The centre of a region with parts in both hemispheres lies between them.
+    The ROIs of Power and Seitzman have no names of their own and are named by their numbers. The coordinates of a
+    downloaded atlas are the centres of its regions in the image. Regions without voxels are left out, as nilearn's
+    maskers leave them out of time series. The centre of a region with parts in both hemispheres lies between them.
     """
     bundled = load_bundled_atlas(name)
     if bundled is not None:

@@ -30,7 +30,7 @@ REQUIRED_COLUMNS = ("participant_id", "site", "label")
 # Columns of the participants table that stay as they are written.
 TEXT_COLUMNS = ("participant_id", "site", "session", SCAN_ID)
 UNNAMED_CLASSES = ("0", "1")
-"""Names of the classes where none are given: labels alone can be compared."""
+"""Names of the classes if none are given; then only labels can be compared."""
 _OTHER_FOLDERS = {"model.json": "a model of 'brio fit'", "plan.json": "a results folder of 'brio run'"}
 IMPORT_AGAIN = "import the cohort again"
 CHANGED = "changed after the cohort was written; import the cohort again"
@@ -38,7 +38,7 @@ CHANGED = "changed after the cohort was written; import the cohort again"
 
 @dataclass(frozen=True)
 class CohortHeader:
-    """What ``cohort.json`` holds, besides its format."""
+    """The content of ``cohort.json``, apart from its format."""
 
     name: str
     atlas: str
@@ -50,7 +50,7 @@ class CohortHeader:
 
 @dataclass(frozen=True)
 class ParticipantRow:
-    """Columns of ``participants.tsv`` that brio reads in every cohort; scans to predict may lack site and label."""
+    """Columns of ``participants.tsv`` that brio reads in every cohort; site and label are optional in prediction."""
 
     participant_id: schemas.Name
     n_frames: schemas.StoredPositiveCount
@@ -62,7 +62,7 @@ class ParticipantRow:
 
 @dataclass(frozen=True)
 class RoiRow:
-    """Columns of a table of ROIs with a meaning: the name, which all have, and MNI coordinates in mm."""
+    """Columns with a defined meaning in a table of ROIs: the required name, and MNI coordinates in mm."""
 
     name: str
     x: float | None = None
@@ -165,7 +165,7 @@ def read_table(path: Path, row: type, remedy: str = IMPORT_AGAIN) -> pd.DataFram
 
 
 def name_other_folder(folder: Path) -> str:
-    """Say which folder of brio that is no cohort this is; empty where it is none."""
+    """Name the kind of brio folder that was given instead of a cohort; empty if it is none."""
     return next((kind for name, kind in _OTHER_FOLDERS.items() if (folder / name).is_file()), "")
 
 
@@ -217,11 +217,11 @@ def write_cohort(
     provenance: dict[str, Any] | None = None,
     labels_required: bool = True,
 ) -> Iterator[Callable[[np.ndarray, dict[str, Any]], None]]:
-    """Write scans one by one to a new cohort folder; the block gets the function that adds one [T, P] with its row.
+    """Write scans one by one to a new cohort folder; the block gets a function that adds a scan [T, P] with its row.
 
-    Scans go to a folder beside ``out`` under a name of its own. Leaving the block without an error checks the
-    participants, computes the fingerprint and the hashes, and renames the folder to ``out``. An error removes it. One
-    scan is in memory at a time. What the block adds to ``provenance`` is written too.
+    Scans go to a temporary folder next to ``out``. When the block ends without an error, the participants are checked,
+    the fingerprint and the hashes are computed, and the folder is renamed to ``out``. After an error it is removed.
+    Only one scan is in memory at a time. Anything that the block adds to ``provenance`` is written too.
     """
     refuse_unsafe_names([name, atlas.name, *classes], "the name of the cohort, its atlas or a class")
     out, provenance, rows = Path(out), {} if provenance is None else provenance, list[dict[str, Any]]()
@@ -305,8 +305,8 @@ class Cohort:
         One row per scan. The columns are ``participant_id``, ``n_frames``, ``site``, ``label`` (0 or 1) and any
         covariates; ``tr`` is the repetition time in seconds, if it is known. Some or all scans to predict may lack
         ``site`` and ``label`` (empty text and NA); jobs and the audit reject such a cohort. If participants have
-        several scans, ``session`` distinguishes these and ``brio_scan_id`` names them. Sites and labels are read only
-        once, so make another cohort instead of changing the table.
+        several scans, ``session`` distinguishes these and ``brio_scan_id`` names them. Sites and labels are read from
+        the table only once, so make another cohort instead of changing it.
     atlas : Atlas
         The P ROIs of the scans.
     classes : tuple of two str
@@ -385,7 +385,7 @@ class Cohort:
 
     @property
     def ids(self) -> np.ndarray:
-        """Name of each scan: ``brio_scan_id`` with repeated scans, else ``participant_id``. Shape [N], str."""
+        """Name of each scan: ``brio_scan_id`` if scans are repeated, else ``participant_id``. Shape [N], str."""
         column = SCAN_ID if SCAN_ID in self.participants else "participant_id"
         return self.participants[column].to_numpy(dtype=str)
 
@@ -519,7 +519,7 @@ class Cohort:
         participant_id : sequence of N str, optional
             ``s00001``, ``s00002``, ... by default. Unique unless ``session`` is given.
         session : sequence of N values, optional
-            Distinguishes the scans of participants with several scans.
+            Session of each scan, which distinguishes several scans of one participant.
         covariates : DataFrame, N rows, optional
             Further columns of the participants table, for example ``age``, ``sex`` and ``tr``. They must not repeat
             columns that come from other arguments or from the scans.
@@ -531,7 +531,7 @@ class Cohort:
         provenance : dict, optional
         check_axes : bool
             Whether to reject symmetric matrices and, without an atlas, scans with rows that seem to be ROIs. Use False
-            if the rows are frames nevertheless.
+            if the rows are in fact frames.
 
         Returns
         -------

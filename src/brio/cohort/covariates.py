@@ -1,4 +1,4 @@
-"""Age, sex and motion of participants, names of the classes, and questions that are asked in place of the diagnosis."""
+"""Age, sex and motion of participants, names of the classes, and questions that replace the diagnosis."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ LARGEST_COVARIATE = 1e6  # largest age or motion, in whatever unit, that is take
 def read_covariates(cohort: Cohort, names: Sequence[str], requester: str) -> np.ndarray:
     """Read covariates as numbers.
 
-    Shapes: returns [N, C]. Sex is 0 (female) or 1 (male). Motion may have gaps (NaN), which a method fills from
-    its source scans.
+    Shapes: returns [N, C]. Sex is 0 (female) or 1 (male). Motion may be missing (NaN); methods fill gaps from their
+    source scans.
     """
     if not names:
         return np.zeros((len(cohort), 0))
@@ -105,8 +105,8 @@ def read_repetition_times(cohort: Cohort, requester: str) -> np.ndarray:
 def read_hemispheres(cohort: Cohort, requester: str) -> np.ndarray:
     """Read the hemisphere of each ROI.
 
-    It is taken from the column ``hemi`` of the atlas (L, R, anything else is midline), else from the sign of the
-    coordinate ``x``.
+    It is taken from the column ``hemi`` of the atlas (L or R; anything else is midline) or, without this column, from
+    the sign of the coordinate ``x``.
 
     Shapes: returns [P].
     """
@@ -135,34 +135,34 @@ class ClassNames:
 
     @property
     def positives(self) -> str:
-        """What participants of the positive class are called."""
+        """Name for participants of the positive class."""
         return f"{self.positive}s" if self.positive in _PEOPLE else f"participants labelled {self.positive}"
 
     @property
     def negatives(self) -> str:
-        """What participants of the negative class are called."""
+        """Name for participants of the negative class."""
         return ClassNames(positive=self.negative).positives
 
     @property
     def are_positive(self) -> str:
-        """What completes "where half are ..."."""
+        """Completion of "where half are ..." for the positive class."""
         return self.positives.removeprefix("participants ")
 
     @property
     def are_negative(self) -> str:
-        """What completes "where half are ...", of the negative class."""
+        """Completion of "where half are ..." for the negative class."""
         return self.negatives.removeprefix("participants ")
 
     @property
     def pair(self) -> str:
-        """What a pair of both classes is called."""
+        """Name for a pair of participants, one from each class."""
         if self.positive in _PEOPLE and self.negative in _PEOPLE:
             return f"a {self.positive} and a {self.negative}"
         return f"a participant labelled {self.positive} and one labelled {self.negative}"
 
     @property
     def are_sexes(self) -> bool:
-        """Whether the names are those of the sexes."""
+        """Whether the classes are the two sexes."""
         codes = {SEX_CODES.get(name.strip().lower()) for name in (self.negative, self.positive)}
         return len(codes) == 2 and None not in codes
 
@@ -174,7 +174,7 @@ _MOST_SHOWN = 5
 
 
 def relabel(cohort: Cohort, question: str, min_class: int = 5) -> Cohort:
-    """Return the same scans under labels that answer another question."""
+    """Return the same scans with labels that answer another question."""
     match = _QUESTION.fullmatch(question)
     if match is None:
         raise BrioError(f"the question '{question}' cannot be read; {_FORMS}")
@@ -251,7 +251,7 @@ def leave_out_sites(cohort: Cohort, names: Sequence[str]) -> Cohort:
 
 
 def describe_question(cohort: Cohort) -> str:
-    """Say in a sentence what a cohort of :func:`relabel` asks, and who is left out; empty for any other cohort."""
+    """Describe the question of a cohort made by :func:`relabel`, and who is left out; empty for any other cohort."""
     asks = cohort.provenance.get("label")
     if not isinstance(asks, dict):
         return ""

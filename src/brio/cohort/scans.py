@@ -1,4 +1,4 @@
-"""Scans: repetition times, sessions, ROIs without signal, given connectomes."""
+"""Scans: repetition times, sessions, ROIs without signal, and imported connectomes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ SHORTEST, LONGEST = 0.01, 100.0  # seconds between two frames; a larger number i
 
 
 def is_repetition_time(value: Any) -> bool:
-    """Return whether a value can be the seconds between two frames."""
+    """Return whether a value is a valid repetition time in seconds."""
     return isinstance(value, int | float) and not isinstance(value, bool) and SHORTEST <= value <= LONGEST
 
 
 def require_repetition_time(value: Any, what: str) -> float:
-    """Require that a value can be the seconds between two frames."""
+    """Require that a value is a valid repetition time in seconds."""
     if not is_repetition_time(value):
         needed = f"a positive number of seconds is needed, from {SHORTEST} to {LONGEST:.0f}"
         raise BrioError(f"{what} is {repr(value)[:40]}; {needed}")
@@ -46,7 +46,7 @@ def index_participants(participant_ids: Sequence[str] | np.ndarray) -> tuple[np.
 
 
 def average_over_scans(values: np.ndarray, member: np.ndarray) -> np.ndarray:
-    """Average values over the scans of each participant. Values of participants with one scan stay as they are.
+    """Average values over the scans of each participant. Values of participants with one scan are unchanged.
 
     Shapes: values [N, ...], member [N]; returns [n, ...].
     """
@@ -62,7 +62,7 @@ def average_over_scans(values: np.ndarray, member: np.ndarray) -> np.ndarray:
 
 
 def name_scan(participant_id: str, session: str) -> str:
-    """Name a scan of a participant who has several."""
+    """Name a scan of a participant with several scans."""
     return f"{participant_id}_{session if re.match('[A-Za-z]+-', session) else f'ses-{session}'}"
 
 
@@ -105,9 +105,9 @@ def name_repeated_scans(table: pd.DataFrame, where: str) -> pd.DataFrame:
 
 
 def read_session_frames(participants: pd.DataFrame) -> list[np.ndarray] | None:
-    """Read the frames of the sessions of each scan, where connectomes are averaged over sessions.
+    """Read the frames of the sessions of each scan, if connectomes are averaged over sessions.
 
-    Returns an empty array for a scan of one session. None where no scan is made of several.
+    Returns an empty array for a scan of one session, and None if no scan consists of several sessions.
     """
     if SESSION_FRAMES not in participants or participants[SESSION_FRAMES].isna().all():
         return None
@@ -116,7 +116,7 @@ def read_session_frames(participants: pd.DataFrame) -> list[np.ndarray] | None:
 
 
 def hash_scan(frames: np.ndarray) -> str:
-    """Compute the SHA-256 of the frames of a scan as a cohort folder holds them.
+    """Compute the SHA-256 of the frames of a scan, as stored in a cohort folder.
 
     Shapes: frames [T, P].
     """
@@ -134,7 +134,7 @@ EXTRACTION = ("denoise", "high_pass", "low_pass")
 
 
 def find_extraction(provenance: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Find the options by which the series of a cohort were extracted from images; None for other cohorts."""
+    """Find the options with which the series of a cohort were extracted from images; None for other cohorts."""
     inner = provenance.get("cohort")
     stated = inner if isinstance(inner, Mapping) else provenance
     if stated.get("kind") != "fmriprep":
@@ -153,10 +153,11 @@ LEAST_AGREEMENT, TIMES_COLUMNS, TIMES_ERROR = 0.1, 3.0, 5.0
 def are_transposed(scans: Sequence[np.ndarray]) -> bool:
     """Return whether scans of one shape have ROIs in rows and frames in columns.
 
-    ROIs are the same in all participants and frames are not: which ROIs correlate is alike in any two scans, which
-    frames do is not, beyond how far apart they are. So the correlations of rows are compared between scans, less the
-    mean at each distance, and those of columns likewise. Steps from row to row must agree too: a drift makes frames
-    alike in all scans, those at the start and those at the end. Scans of noise agree in nothing.
+    ROIs are the same in all participants, but frames are not. Correlations between ROIs are therefore similar in any
+    two scans, whereas correlations between frames depend only on their distance. The correlations of rows, minus the
+    mean at each distance, are compared between scans, and likewise those of columns. Steps from row to row must agree
+    too, because a drift makes the first frames alike in all scans, and the last frames as well. Scans of pure noise
+    agree in neither respect.
 
     Shapes: scans [T, P].
     """
@@ -198,7 +199,7 @@ def _profile_rows(scan: np.ndarray) -> np.ndarray:
 
 
 def convert_frames(scan: Any, where: str) -> np.ndarray:
-    """Convert a scan to the type that cohorts hold. Nothing is cut off silently.
+    """Convert a scan to the data type of cohorts. No value is truncated silently.
 
     Shapes: scan [T, P]; returns [T, P].
     """
@@ -224,8 +225,8 @@ def convert_frames(scan: Any, where: str) -> np.ndarray:
 def find_live_rois(scan: np.ndarray) -> np.ndarray:
     """Find the ROIs with signal: those whose finite values are not all the same.
 
-    A parcel outside the field of view arrives as zeros (C-PAC, DPABI) or as NaN in every frame (XCP-D). Either way it
-    is an ROI without signal and no reason to drop frames.
+    A parcel outside the field of view appears as zeros (C-PAC, DPABI) or as NaN in every frame (XCP-D). In either case
+    it is an ROI without signal, and its frames are not dropped.
 
     Shapes: scan [T, P]; returns [P].
     """
@@ -290,9 +291,9 @@ def require_frames(participants: pd.DataFrame, cohort: str, purpose: str) -> Non
 
 
 def refuse_fc(matrix: np.ndarray, where: str) -> None:
-    """Refuse a connectome where a time series is needed: a square symmetric matrix, as no time series is.
+    """Refuse a connectome in place of a time series: a square symmetric matrix, which no time series is.
 
-    Whatever it holds: correlations, covariances, precisions, or vectors of a tangent space.
+    The content does not matter: correlations, covariances, precisions, or tangent-space vectors.
     """
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or len(matrix) < 3:
         return
@@ -303,11 +304,11 @@ def refuse_fc(matrix: np.ndarray, where: str) -> None:
 
 
 class UnknownMeasureError(BrioError):
-    """What connectomes hold cannot be told; the user must say it, and no scan is left out for it."""
+    """The content of connectomes is ambiguous; the user must state it, and no scan is left out for this reason."""
 
 
 def find_measure(matrix: np.ndarray, where: str) -> Measure:
-    """Find what the entries of a connectome are, by its diagonal and its largest entry.
+    """Find the measure that a connectome contains, from its diagonal and its largest entry.
 
     Shapes: matrix [P, P].
     """

@@ -1,4 +1,4 @@
-"""Rows of a table that fulfil an expression."""
+"""Select the rows of a table that fulfil an expression."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'|`([^`]*)`")  # texts, and names of col
 
 
 def find_fulfilling(table: pd.DataFrame, expression: str, where: str) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Find the rows that fulfil an expression, those without a value in a column that it compares, and these columns.
+    """Find the rows that fulfil an expression, the rows that lack a compared value, and the compared columns.
 
-    Its parts are checked before pandas evaluates it, so that nothing can be executed. Rows without a value are not
-    among those that fulfil it.
+    The parts of the expression are checked before pandas evaluates it, so that no code can be executed. Rows that lack
+    a compared value do not fulfil the expression.
 
     Shapes: returns [N], [N] and names of columns.
     """

@@ -1,24 +1,24 @@
-"""Simulate a multi-site cohort in which the truth is known.
+"""Simulate a multi-site cohort with a known ground truth.
 
-The ROIs form four networks of equal size. Each network has one property planted in it:
+The ROIs form four brain networks of equal size. Each has one planted property:
 
 ``stable``
     Patients have stronger coupling than controls, throughout the scan and at every site. A model should use this.
 ``unstable``
-    Patients have one short burst of shared activity. It tends to separate the classes in the full scan, but it comes
-    and goes when the connectome is re-estimated from other parts of the scan. BRIO should trust this less.
+    Patients have one short burst of shared activity. It tends to separate the classes in the full scan, but its effect
+    varies when the connectome is re-estimated from other parts of the scan. BRIO should rely on this less.
 ``spurious``
     Coupling differs between the classes at each site, but in opposite directions at odd and even sites. A model that
     relies on it fails at new sites.
 ``site``
     Coupling depends on the scanner and not on the class.
 
-Patients may also have slow time courses of their own in two ROIs of each network (``Simulation.dynamics``). These
-courses are orthogonal to each other, so they are visible in single time series and in no correlation.
+Patients may also have additional slow time courses in two ROIs of each brain network (``Simulation.dynamics``). These
+are orthogonal to each other, so they are visible in single time series but not in correlations.
 
 All series are autocorrelated. Scan length and repetition time differ between sites, a scanner component with its own
-spatial pattern runs through all scans of a site, and some scans have an ROI outside the field of view. Scans may
-occur twice (``Simulation.duplicates``), as they are in real cohorts.
+spatial pattern runs through all scans of a site, and some scans have an ROI outside the field of view. Scans may occur
+twice (``Simulation.duplicates``), as they do in real cohorts.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class Simulation:
     n_sites : int
         Number of sites.
     per_class : int
-        Number of participants of each class at an average site; the numbers at single sites differ by up to a quarter.
+        Number of participants of each class at an average site; individual sites deviate from it by up to a quarter.
     n_rois : int
         Number of ROIs, a multiple of four. Each brain network has a quarter of them.
     frames : int
-        Number of frames of a scan at an average site; single sites have 0.7 to 1.3 times this number.
+        Number of frames in a scan at an average site; individual sites have 0.7 to 1.3 times this number.
     stable : float
         Difference in coupling strength between patients and controls in the stable network.
     unstable : float
@@ -66,18 +66,19 @@ class Simulation:
         Number of sites, counted from the last, at which controls have the burst instead of patients. All other sites
         then agree on evidence that is misleading at these sites.
     burst_share : float
-        Share of the scans of that class that have the burst.
+        Share of scans with the burst in the class that has bursts at a site.
     burst_in_stable : bool
         Whether the burst is in half of the ROIs of the stable network instead of in the unstable network. Stable and
         unstable edges are then inside one brain network.
     dynamics : float
         Amplitude of the slow time courses of single ROIs in patients; 0 for no slow time courses.
     site_shift : float
-        Strength of all effects of the scanner.
+        Strength of all scanner effects.
     dead_share : float
         Expected share of scans with an ROI outside the field of view.
     sessions : int
-        Number of scans of each participant; if there are several, they are rows with a column ``session``.
+        Number of scans of each participant; if there are several, each has its own row, and the column ``session``
+        distinguishes them.
     session_sd : float
         SD of the coupling of a brain network between sessions of a participant. The SD between participants of a class
         is 0.15.
@@ -123,12 +124,12 @@ class Simulation:
 
     @property
     def n_bytes(self) -> int:
-        """About the size of its scans, in bytes."""
+        """Approximate size of the scans in bytes."""
         per_class = self.n_sites * self.per_class + (self.last_site_per_class or 0)
         return 8 * per_class * self.sessions * self.frames * self.n_rois
 
     def network(self, name: str) -> np.ndarray:
-        """Return the ROIs of a network.
+        """Return the ROIs of a brain network.
 
         Parameters
         ----------

@@ -16,7 +16,7 @@ _FORMULA = re.compile(r"\s*[=+\-@][=+\-@\s]*[^=+\-@\s]")
 
 
 def is_formula(value: object) -> bool:
-    """Return whether a spreadsheet would read a text as a formula; marks count in every width, and behind blanks."""
+    """Return whether a spreadsheet would read a text as a formula, also after blanks or with full-width characters."""
     if not isinstance(value, str):
         return False
     try:
@@ -54,7 +54,7 @@ LISTED_NAMES, NAME_LENGTH = 8, 80  # names of a long list that a message shows, 
 
 
 def shorten_list(names: Sequence[str], most: int = LISTED_NAMES, separator: str = ", ") -> str:
-    """Join names, of which long ones are cut; after ``most`` of them, count the rest."""
+    """Join names, shortening long ones; after ``most`` names, count the rest."""
     rest = f" and {len(names) - most} more" if len(names) > most else ""
     shown = (name if len(name) <= NAME_LENGTH else f"{name[:NAME_LENGTH]}..." for name in names[:most])
     return separator.join(shown) + rest
@@ -68,7 +68,7 @@ MEASURES = ("age", "mean_fd", "tr")  # columns that hold quantities, never codes
 
 
 def convert_column(column: pd.Series) -> pd.Series:
-    """Convert text to whole numbers, else to numbers, else leave it as text with gaps."""
+    """Convert text to whole numbers if possible, or else to numbers; otherwise leave it as text with gaps."""
     missing = column.isin(["", MISSING])
     values = [_parse_number(text) for text in column[~missing]]
     if None in values or any(map(_is_code, column[~missing])):
@@ -97,9 +97,9 @@ def _parse_number(text: str) -> int | float | None:
 
 
 def check_numbers(table: pd.DataFrame, where: str, text_columns: Iterable[str]) -> None:
-    """Refuse numbers that no participant has: infinite ones, and those too large for a number.
+    """Refuse impossible numbers: infinite ones, and quantities that are too large.
 
-    A column is looked at if all its values are numbers; text may be anything, and so may codes of many digits, but for
+    A column is checked if all its values are numbers. Text may be anything, and so may codes of many digits, except in
     the columns of quantities.
     """
     for column in table.columns.difference(["participant_id", *text_columns]):

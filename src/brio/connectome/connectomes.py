@@ -1,9 +1,9 @@
 """Connectomes of a cohort, their re-estimates, and BOLD windows of one length.
 
 Scans differ in repetition time and in length, and both reveal the site. For methods that read time series instead of
-connectomes every scan is therefore interpolated linearly to frames ``tr`` seconds apart, and its middle ``frames`` are
-used, or several windows of so many frames, spread evenly over the scan. A scan that is too short is extended by its
-mirror image at both ends. Nothing is learned from data.
+connectomes, every scan is therefore interpolated linearly to frames ``tr`` seconds apart. Then either its middle
+``frames`` are used, or several windows of this length, spread evenly over the scan. A scan that is too short is
+extended by its mirror image at both ends. Nothing is learned from data.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class BoldRule:
     Attributes
     ----------
     frames : int
-        Frames of a window.
+        Number of frames in a window.
     tr : float or None
         Seconds between its frames; None keeps each scan's own frames.
     windows : int
-        Windows of a scan. One lies in its middle; several begin at its start, end at its end and overlap where the scan
-        is short.
+        Number of windows in a scan. A single window lies in the middle. Several windows are spread evenly from the
+        start to the end of the scan, and overlap if the scan is short.
     """
 
     frames: int = 100
@@ -55,7 +55,7 @@ class BoldRule:
 
 
 def bold_positions(n_frames: int, tr: float | None, rule: BoldRule) -> Tensor:
-    """Compute where the frames of the windows lie in a scan.
+    """Compute the positions of the windows' frames in a scan.
 
     Shapes: returns [windows * frames].
     """
@@ -84,20 +84,20 @@ def interpolate_frames(x: Tensor, position: Tensor) -> Tensor:
 
 
 SCANS_AT_A_TIME = 256
-"""Scans whose connectomes are gathered together, where all of a cohort would take too much memory."""
+"""Number of scans whose connectomes are gathered together if the whole cohort would take too much memory."""
 LEAST_FRAMES = 4
-"""Valid frames that a scan must have."""
+"""Minimum number of valid frames in a scan."""
 LEAST_ROIS = 2
-"""ROIs that a connectome must have."""
+"""Minimum number of ROIs in a connectome."""
 SCANS_PER_BATCH = 64
-"""Scans that are re-estimated together on a CPU, at most."""
+"""Largest number of scans that are re-estimated together on a CPU."""
 
 
 class Connectomes:
     """Full-scan FC graphs A^(0) of every scan, and their re-estimates.
 
-    Nothing here is learned: each row depends on its own scan alone. Of a scan that was imported to be averaged over
-    sessions, every connectome is the mean over them, see :mod:`brio.connectome.resampling`.
+    Nothing here is learned: each row depends on its own scan alone. If a scan was imported as an average over sessions,
+    each of its connectomes is the mean over these sessions, see :mod:`brio.connectome.resampling`.
 
     Shapes: full [N, P, P], alive [N, P], n_frames [N], ids [N].
     """
@@ -253,7 +253,7 @@ class Connectomes:
         return {row: self._gaps[i] for row, i in enumerate(scans.tolist()) if i in self._gaps}
 
     def find_design_scales(self, request: ReestimateRequest) -> np.ndarray:
-        """Return :func:`~brio.connectome.resampling.find_design_scale` of each scan; of sessions, the mean."""
+        """Return :func:`~brio.connectome.resampling.find_design_scale` of each scan, averaged over its sessions."""
         lengths = self.n_frames[request.scans]
         if self._sessions is None:
             return resampling.find_design_scale(request.block_length, lengths, request.K)

@@ -1,4 +1,4 @@
-"""The FC estimator Psi on a GPU and on the cores of a CPU: Pearson correlation and Fisher z, and log-connectomes."""
+"""The FC estimator Psi (Pearson correlation, Fisher z) on a GPU and on the cores of a CPU, and log-connectomes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def fisher_z(r: Tensor) -> Tensor:
 
 
 def invert_fisher_z(A: Tensor) -> Tensor:
-    """Compute the correlations whose Fisher z are given, in float64 and with a unit diagonal.
+    """Compute correlations from their Fisher z, in float64 and with a unit diagonal.
 
     Shapes: A [..., P, P]; returns [..., P, P].
     """
@@ -91,7 +91,7 @@ def read_edges(A: Tensor) -> Tensor:
 
 
 def unfold_edges(edges: Tensor, n_rois: int) -> Tensor:
-    """Make symmetric matrices of their edges, with a zero diagonal.
+    """Make symmetric matrices from their edges, with a zero diagonal.
 
     Shapes: edges [..., P (P - 1) / 2]; returns [..., P, P].
     """
@@ -122,7 +122,7 @@ def map_parts(function: Callable[[slice], None], count: int) -> None:
 def standardise_frames(frames: np.ndarray, out: np.ndarray) -> None:
     """Compute z-scores of each ROI over the frames of one scan, in float64; flat ROIs become zero.
 
-    The same as :func:`brio.connectome.fc.standardise` of one scan without padding.
+    Gives the same result as :func:`brio.connectome.fc.standardise` for one scan without padding.
 
     Shapes: frames [T, P], out [T, P].
     """
@@ -198,20 +198,20 @@ def _index_triangle(n_rois: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 _REMAINDER = 1e-10
-"""The series is cut where its terms fall below this share of the first."""
+"""The series is truncated when its terms fall below this share of the first."""
 
 _MATRICES_AT_ONCE = 64
 
 _NEGATIVE = 1e-3
-"""Eigenvalues down to minus this share of the shrinkage are rounding errors of a scan with fewer frames than ROIs."""
+"""Negative eigenvalues down to minus this share of the shrinkage count as rounding errors of short scans."""
 
 
 def log_connectome(A: Tensor, shrinkage: float) -> Tensor:
     """Compute log((1 - s) R + s I) of the correlation matrices R whose Fisher z are given.
 
-    The shrinkage s is the same for every scan: one estimated from the number of frames would write the scanner's
-    protocol into the matrix. ROIs without signal keep zero rows. The logarithm of a scan depends on that scan alone
-    (the log-Euclidean view of Arsigny et al. 2006), so there is no reference to learn.
+    The shrinkage s is the same for every scan, because shrinkage estimated from the number of frames would write the
+    scanner's protocol into the matrix. ROIs without signal keep zero rows. The logarithm of a scan depends on that scan
+    alone (the log-Euclidean view of Arsigny et al. 2006), so there is no reference to learn.
 
     Shapes: A [..., P, P]; returns [..., P, P].
     """

@@ -1,4 +1,4 @@
-"""Harmonisation of connectomes over sites, learned from source sites: ComBat, and regression on covariates."""
+"""Harmonisation of connectomes across sites, learned from source sites: ComBat and regression on covariates."""
 
 from __future__ import annotations
 
@@ -132,9 +132,9 @@ def _posterior(z: np.ndarray, prior: Sequence[float] | np.ndarray) -> tuple[np.n
 
 
 TOLERANCE = 1e-4
-"""Relative change of a posterior below which its iterations end."""
+"""The iterations for a posterior end when its relative change is below this value."""
 CONSTANT = 1e-5
-"""A covariate that varies less than this within all groups, in standard deviations, gets no slope."""
+"""A covariate gets no slope if it varies less than this within all groups, in standard deviations."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +148,7 @@ class Residualiser:
     sites: tuple[str, ...] = ()  # none: slopes hold for scans of any site
 
     def apply(self, X: np.ndarray, site: np.ndarray, covariates: np.ndarray | None) -> np.ndarray:
-        """Subtract what the covariates of a scan let expect; features at the mean covariates stay.
+        """Subtract the effects of a scan's covariates; features at the mean covariates are unchanged.
 
         Shapes: X [n, d], site [n], covariates [n, C]; returns [n, d].
         """
@@ -159,8 +159,8 @@ class Residualiser:
 def fit_residualiser(X: np.ndarray, group: np.ndarray, covariates: np.ndarray) -> Residualiser:
     """Fit slopes of features on covariates by least squares with an intercept for each group.
 
-    Groups are sites and their classes. A difference between sites, or between patients and controls, is therefore not
-    taken for an effect of age, however much their ages differ.
+    A group is one class at one site. A difference between sites, or between patients and controls, is therefore not
+    mistaken for an effect of age, however much their ages differ.
 
     Shapes: X [n, d], group [n], covariates [n, C].
     """
@@ -176,13 +176,13 @@ def fit_residualiser(X: np.ndarray, group: np.ndarray, covariates: np.ndarray) -
 
 
 def fill_gaps(covariates: np.ndarray) -> np.ndarray:
-    """Return a copy of covariates in units of the source scans in which gaps are 0, their mean. Shape [n, C]."""
+    """Return covariates standardised by the source scans; gaps are 0, the mean. Shape [n, C]."""
     return np.where(np.isnan(covariates), 0.0, covariates)
 
 
 @dataclass(frozen=True, eq=False)
 class Harmoniser:
-    """Effects fitted to source scans, ready for scans of the same or of another cohort.
+    """Effects fitted to source scans, which can be removed from scans of the same or another cohort.
 
     Shapes: dead_roi_fill [P, P], covariate_mean, covariate_sd [C].
     """
@@ -194,7 +194,7 @@ class Harmoniser:
     covariate_sd: np.ndarray
 
     def read_covariates(self, cohort: Cohort) -> np.ndarray | None:
-        """Read covariates in units of the source scans, [n, C]; None where the rule has none."""
+        """Read covariates standardised by the source scans, [n, C]; None if the rule has none."""
         if not self.rule.covariates:
             return None
         return (_read_covariates(cohort, self.rule) - self.covariate_mean) / self.covariate_sd
@@ -224,7 +224,7 @@ def fit_harmoniser(plain: Connectomes, source: np.ndarray, rule: HarmonisationRu
 
 
 class HarmonisedConnectomes(Connectomes):
-    """Connectomes of a cohort without effects of sites or covariates; re-estimates are mapped alike."""
+    """Connectomes of a cohort without effects of sites or covariates; re-estimates are treated in the same way."""
 
     def __init__(self, plain: Connectomes, harmoniser: Harmoniser) -> None:
         self.__dict__.update(plain.__dict__)  # frames, horizons and BOLD are shared

@@ -1,4 +1,4 @@
-"""How connectomes are harmonised, as settings say it. Apart from what does it, since a job is checked without torch."""
+"""Settings for harmonising connectomes, in a module of their own because a job is checked without torch."""
 
 from __future__ import annotations
 
@@ -23,16 +23,18 @@ class HarmonisationRule:
     Attributes
     ----------
     kind : {"none", "combat", "residualise"}
-        What is fitted to the source scans of each run, edge by edge. ``combat``: effects of their sites, which are
-        removed. ``residualise``: slopes on covariates within their sites and classes, which are removed from all scans.
+        What is fitted to the source scans of each run, edge by edge. ``combat``: site effects, which are removed.
+        ``residualise``: slopes on covariates within sites and classes; the effects of these covariates are removed from
+        all scans.
     unseen : {"identity", "pooled", "raise", "unlabelled"}
-        What happens to scans of a site that ComBat was not fitted to (validation and test sites). ``identity``: they
-        stay as they are. ``pooled``: the average site effect is removed. ``raise``: they are an error. ``unlabelled``:
-        an effect estimated from all scans of that site, without their labels, is removed; this is transductive, and
-        results say so. Only for ``combat``: slopes on covariates hold for scans of any site.
+        What happens to scans from a site that ComBat was not fitted to (validation and test sites). ``identity``: they
+        are left unchanged. ``pooled``: the average site effect is removed. ``raise``: an error is raised.
+        ``unlabelled``: an effect estimated from all scans of that site, without their labels, is removed; this is
+        transductive, and the results say so. Used only for ``combat``, because slopes on covariates apply to scans from
+        any site.
     covariates : bool or str
-        ``combat``: whether effects of age and sex are preserved. ``residualise``: what is removed, names from sex, age
-        and motion separated by commas.
+        ``combat``: whether effects of age and sex are preserved. ``residualise``: the covariates whose effects are
+        removed, any of sex, age and motion, separated by commas.
     """
 
     kind: Literal["none", "combat", "residualise"] = "none"
@@ -48,11 +50,9 @@ class HarmonisationRule:
             object.__setattr__(self, "covariates", TRUTH[text])
             return
         names, known = set(text.split(",")), ", ".join(COVARIATE_COLUMNS)
-        rule = f"some of {known}, separated by commas, where harmonise.kind is residualise"
+        rule = f"some of {known}, separated by commas, if harmonise.kind is residualise"
         require(names <= set(COVARIATE_COLUMNS), "harmonise.covariates", self.covariates, rule)
-        require(
-            self.unseen == "identity", "harmonise.unseen", self.unseen, "left out where harmonise.kind is residualise"
-        )
+        require(self.unseen == "identity", "harmonise.unseen", self.unseen, "left out if harmonise.kind is residualise")
         # one spelling, so that a run has one name
         object.__setattr__(self, "covariates", ",".join(name for name in COVARIATE_COLUMNS if name in names))
 
@@ -65,7 +65,7 @@ class HarmonisationRule:
 
     @property
     def transductive(self) -> bool:
-        """Whether scans of the test site are read before they are predicted."""
+        """Whether harmonisation uses the scans of the test site before they are predicted."""
         return self.kind != "none" and self.unseen == "unlabelled"
 
     def __str__(self) -> str:
@@ -75,7 +75,7 @@ class HarmonisationRule:
 
 
 def require_covariates(values: np.ndarray, rule: HarmonisationRule, where: str) -> None:
-    """Require that each covariate of a rule is known of some source scan.
+    """Require that each covariate of a rule is known for at least one source scan.
 
     Shapes: values [n, C].
     """

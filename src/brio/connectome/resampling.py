@@ -21,7 +21,7 @@ NO_GAPS: Mapping[int, np.ndarray] = {}
 
 
 class ReestimateRequest(NamedTuple):
-    """Which re-estimates to make: K of each scan. Draws depend on seed, refresh and participant alone.
+    """Which re-estimates to make: K for each scan. Draws depend only on the seed, the refresh and the participant.
 
     Shapes: scans [n], block_length [n].
     """
@@ -77,7 +77,7 @@ def skip_gaps(kept: np.ndarray, block_length: int, key: int, n_reestimates: int)
 
 
 def find_design_size(least: int) -> int:
-    """Find the size of the smallest balanced design with at least so many re-estimates."""
+    """Find the size of the smallest balanced design with at least this many re-estimates."""
     size = max(3, least)
     while size % 4 != 3 or any(size % divisor == 0 for divisor in range(3, int(size**0.5) + 1, 2)):
         size += 1
@@ -85,7 +85,7 @@ def find_design_size(least: int) -> int:
 
 
 def find_design_blocks(block_length: np.ndarray, n_frames: np.ndarray, size: int) -> np.ndarray:
-    """Find the lengths of the blocks of a balanced design: at least as long as they lie apart.
+    """Find the block lengths of a balanced design, which are at least the distances between the blocks.
 
     Shapes: block_length, n_frames [n].
     """
@@ -95,8 +95,8 @@ def find_design_blocks(block_length: np.ndarray, n_frames: np.ndarray, size: int
 def find_design_scale(block_length: np.ndarray, n_frames: np.ndarray, size: int) -> np.ndarray:
     """Find by how much the variance of drawn re-estimates exceeds the sample variance over a balanced design.
 
-    A resample of T frames has T / l drawn blocks. One of the design has (q - 1) / 2 of them, out of q, each pair of
-    which is in equally many.
+    A drawn resample of T frames has T / l blocks. A resample of the design has (q - 1) / 2 of q blocks, and each pair
+    of blocks is in equally many resamples.
 
     Shapes: block_length, n_frames [n]; returns [n].
     """
@@ -176,15 +176,15 @@ class BlockRule:
     Attributes
     ----------
     subjects : int
-        Most participants that the estimate of a fold reads.
+        Largest number of participants used for the estimate of a fold.
     signals, products : int
-        ROI signals, and products of two ROI signals, that are drawn from each scan.
+        Numbers of ROI signals, and of products of two ROI signals, drawn from each scan.
     tau_ac : float
-        An autocorrelation below this magnitude counts as none.
+        An autocorrelation below this magnitude counts as zero.
     largest_lag : int
         Longest lag in frames.
     quantile : float
-        Over the series of a scan.
+        Quantile taken over the series of a scan.
     l_min, l_max : int
         Shortest and longest block in frames.
     """
@@ -203,7 +203,7 @@ def autocorrelation_horizon(series: Tensor, n: Tensor, tau: float, largest_lag: 
     """Find the smallest lag at which |autocorrelation| is below ``tau`` at this lag and the next.
 
     Lags are searched up to min(largest_lag, n // 2). If there is no such lag, the horizon is the last lag searched: the
-    series is correlated for at least that long, and a longer block is the cautious choice. The paper does not treat
+    series is correlated for at least that long, and a longer block is the cautious choice. The paper does not cover
     this case.
 
     Shapes: series [m, T], n [m]; returns [m].
@@ -222,7 +222,7 @@ def autocorrelation_horizon(series: Tensor, n: Tensor, tau: float, largest_lag: 
 
 
 def choose_balanced_subset(ids: np.ndarray, site: np.ndarray, label: np.ndarray, most: int, seed: int) -> np.ndarray:
-    """Choose participants at random, equally many from each site and class as far as there are enough.
+    """Choose participants at random, in equal numbers from each site and class as far as possible.
 
     Shapes: ids [n], site [n], label [n].
     """
@@ -296,9 +296,9 @@ class SessionIndex(NamedTuple):
 
 
 def list_sessions(cohort: Cohort) -> list[np.ndarray] | None:
-    """List the frames of the sessions of each scan, where connectomes are means over sessions.
+    """List the frames of the sessions of each scan, if connectomes are means over sessions.
 
-    Returns None where no scan is made of several sessions.
+    Returns None if no scan consists of several sessions.
     """
     sessions = read_session_frames(cohort.participants)
     if sessions is None:

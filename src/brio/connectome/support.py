@@ -1,4 +1,4 @@
-"""What a fold learns from the full-scan FC of its source sites: the support S and the mean connectome."""
+"""What a fold learns from the full-scan FC of its source sites: the support S, Eq. (3), and the mean connectome."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def masked_median(x: Tensor, valid: Tensor) -> Tensor:
 def site_median(A: Tensor, alive: Tensor) -> Tensor:
     """Compute the median of |A_uv| over the scans of one site that have signal in both ROIs, for u < v.
 
-    Shapes: A [n, P, P], alive [n, P]; returns [P (P - 1) / 2]. Returns NaN for an edge that no scan has signal for.
+    Shapes: A [n, P, P], alive [n, P]; returns [P (P - 1) / 2]. An edge for which no scan has signal is NaN.
     """
     u, v = torch.triu_indices(A.shape[-1], A.shape[-1], 1, device=A.device)
     chunk = max(1, (1 << 24) // max(1, len(A)))
@@ -64,7 +64,7 @@ def sym_top(strength: Tensor, rho_g: float) -> Tensor:
 
 
 def edge_cut(A: Tensor, share: float) -> Tensor:
-    """Compute the threshold on |FC| above or at which the strongest ``share`` of the edges of each graph lie.
+    """Compute the threshold on |FC| that the strongest ``share`` of the edges of each graph reach or exceed.
 
     Shapes: A [..., P, P]; returns [...].
     """
@@ -81,7 +81,7 @@ def edge_cut(A: Tensor, share: float) -> Tensor:
 def site_mean(A: Tensor, alive: Tensor) -> Tensor:
     """Compute the mean FC over the scans of one site that have signal in both ROIs.
 
-    Shapes: A [n, P, P], alive [n, P]; returns [P, P]. Returns NaN for an edge that no scan has signal for.
+    Shapes: A [n, P, P], alive [n, P]; returns [P, P]. An edge for which no scan has signal is NaN.
     """
     live = alive.to(A.dtype)
     count = live.T @ live

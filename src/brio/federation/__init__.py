@@ -1,4 +1,4 @@
-"""A model of sites that share no scan: what a site answers to a request, and what the sums of the answers give."""
+"""A model of sites that share no scans: how a site answers requests, and how the answers are combined."""
 
 from .coordinator import combine, start
 from .folders import Agreement, answer, answer_and_record

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _ROUNDING = 1 + 1e-6
 _LARGEST_EDGE = np.arctanh(1 - 1e-6)
-"""Fisher z of the largest correlation that counts."""
+"""Fisher z of the largest correlation that is accepted."""
 
 
 def start(terms: Terms) -> Request:

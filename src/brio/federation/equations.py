@@ -1,12 +1,13 @@
-"""Ridge regression of sites that share no scan: what a site answers, and what the sums of all answers give.
+"""Ridge regression across sites that share no scans: how a site answers, and how the answers are combined.
 
 Site e has features A_e [n_e, d], centred, and labels b_e [n_e]. The pooled coefficients w solve
 
     (A'A + lambda I) w = A'b,    A'A = sum of A_e'A_e,    A'b = sum of A_e'b_e,
 
-where the products A'A would give away the scans. So the sites are asked for their effect on few vectors: each solves
-the problem on its own scans, the solutions are averaged (an approximate Newton step: Wang, Roosta, Xu & Mahoney 2018,
-GIANT), and the best point in the span of all averages so far follows from their products with A'A.
+where the products A'A would reveal the scans. The sites are therefore asked only for the products of A'A with a few
+vectors. Each site solves the problem on its own scans, and the solutions are averaged (an approximate Newton step:
+Wang, Roosta, Xu & Mahoney 2018, GIANT). The best point in the span of all averages so far follows from their products
+with A'A.
 """
 
 from typing import NamedTuple
@@ -26,7 +27,7 @@ def multiply_vector(A: np.ndarray, v: np.ndarray) -> np.ndarray:
 
 
 def solve_alone(A: np.ndarray, g: np.ndarray, n_all: int, penalty: float) -> np.ndarray:
-    """Solve (n_all / n_e A_e'A_e + lambda I) d = g: the problem, as if all sites were like this one.
+    """Solve (n_all / n_e A_e'A_e + lambda I) d = g, which is the problem if all sites are like this one.
 
     Shapes: A [n, d], g [d]; returns [d].
     """
@@ -58,7 +59,7 @@ def find_best_point(V: np.ndarray, Q: np.ndarray, c: np.ndarray, penalty: float)
 
 
 class Spread(NamedTuple):
-    """Sums of the margins of the scans of a site under a model that has not seen them, which add up over sites.
+    """Sums over the margins of a site under a model that has not seen its scans; they add up over sites.
 
     With n_0 and n_1 scans of each class, m_0 and m_1 their mean margins.
     """
@@ -69,7 +70,7 @@ class Spread(NamedTuple):
     freedom: float  # n - 2
 
     def is_possible(self, n: int) -> bool:
-        """Whether some margins of n scans could have it."""
+        """Whether n scans can have margins with this spread."""
         return bool(0 < self.pairs <= n / 4 and self.within >= 0 and self.freedom == n - 2)
 
 
@@ -87,12 +88,12 @@ LEAST_SLOPE = 0.1
 
 
 def calibrate(spread: Spread, scale: float, variance: float, share: float) -> tuple[float, float]:
-    """Find slope and intercept that make log-odds of margins with mean zero.
+    """Find the slope and intercept that turn margins with mean zero into log-odds.
 
-    For margins that are normal in each class, the slope of their log-odds is the distance of the classes over the
-    variance within. ``scale`` is how much larger the margins to calibrate are than those of the spread, ``variance`` is
-    that of them over all scans, ``share`` the share of patients, which the mean probability shall have (probit
-    approximation of the logistic function: MacKay 1992).
+    For margins that are normal in each class, the slope of the log-odds is the distance between the classes divided by
+    the variance within them. ``scale`` is the size of the margins to calibrate relative to those of the spread, and
+    ``variance`` is their variance over all scans. ``share`` is the share of patients, which the mean probability is set
+    to equal (probit approximation of the logistic function: MacKay 1992).
     """
     slope = max(LEAST_SLOPE, spread.gap / spread.pairs / max(spread.within / spread.freedom, 1e-300)) / scale
     return slope, float(to_logit(share) * np.sqrt(1 + np.pi / 8 * slope**2 * variance))

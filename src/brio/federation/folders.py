@@ -1,6 +1,6 @@
-"""Projects as folders: the coordinator's, and what each site keeps of one beside its cohort.
+"""Folders of a project: the coordinator's folder, and the record that each site keeps next to its cohort.
 
-A site answers a request only if it follows from the one before it, as this site answered it. The same request twice
+A site answers a request only if it follows from the previous request and this site's answer to it. A repeated request
 gets the same answer. Refusals depend on counts, agreements and requests, never on the values of scans.
 """
 
@@ -22,7 +22,7 @@ from .messages import ALL, Answer, Request, Terms, describe_message, digest, rea
 MODEL, SCORES, ANSWERS = "model", "scores", "answers"
 RECORDS, AGREEMENT, LOG = "federation", "agreement.json", "log.md"
 SCANS_FOR_EACH_VECTOR = 4
-"""A site of fewer scans does not answer: who has as many vectors as scans has the scans but for a rotation."""
+"""A site with fewer scans does not answer: as many vectors as scans would reveal the scans, except for a rotation."""
 _RESTORE = "restore it from a copy of the cohort"
 
 
@@ -53,11 +53,12 @@ def find_request(folder: Path) -> Path:
 
 
 def combine_project(folder: Path, given: Sequence[Path] = ()) -> Path:
-    """Add up the answers to the newest request of a project, and write the next request, or the model.
+    """Add up the answers to the newest request of a project, and write the next request or the model.
 
-    Returns its path.
+    Returns the path of the file or folder that was written.
 
-    Answers lie in the folder ``answers``, into which those that are given are copied once all of them are right.
+    Answers are read from the folder ``answers``. Those given as arguments are copied into it once all of them have
+    passed the checks.
     """
     find_request(folder)  # before a lock is written to a folder that is none of a project
     with lock_folder(folder):
@@ -84,7 +85,7 @@ def combine_project(folder: Path, given: Sequence[Path] = ()) -> Path:
 
 @dataclass(frozen=True)
 class Agreement:
-    """What a site agrees to before its first answer."""
+    """The terms that a site agrees to before its first answer."""
 
     vectors: StoredCount = 4  # most requests with a vector that it answers, over all models and projects of a cohort
     leave_out: bool = False  # that sites are left out in turn, so that each can compute the sums of every other one
@@ -92,14 +93,14 @@ class Agreement:
 
 
 def answer(request: Request, cohort: Cohort, least_per_class: int = 10) -> Answer:
-    """Answer a request from the scans of one site, with labels; what the site agreed to is not asked."""
+    """Answer a request from the labelled scans of one site, without checking what the site agreed to."""
     from .site import Site  # needs torch
 
     return Site(request.terms, cohort, least_per_class).answer(request)
 
 
 def answer_and_record(path: Path, cohort: Cohort, record: Path, agreement: Agreement | None = None) -> Answer:
-    """Answer the request of a file, and record it in a folder: request, answer, agreement, and a log of it in words."""
+    """Answer the request in a file, and record the request, the answer, the agreement and a log in a folder."""
     request = read_message(path, Request)
     with lock_folder(record):
         agreed, out = _settle_agreement(record, request, agreement), record / f"answer-{request.round + 1}.brio"

@@ -1,4 +1,4 @@
-"""Requests and answers: one file each, with sums for numbers of scans, checked before anything of it is used."""
+"""Requests and answers: one file each, with sums over scans, checked before any of its content is used."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from ..version import __version__
 from .equations import Spread
 
 LEAST_SITES = 3
-"""Fewest sites in a sum, so that none of them learns the part of another by taking its own away."""
+"""Fewest sites in a sum, so that no site learns the part of another by subtracting its own."""
 ALL = ""
-"""Name of the model of all sites; a model without one site has the name of that site."""
+"""Name of the model of all sites; a model that leaves out one site has the name of that site."""
 NUMBERS = tomllib.loads(resources.files(__package__).joinpath("numbers.toml").read_text(encoding="utf-8"))
 _LARGEST_FILE = 1 << 30
 _SEND_AGAIN = "request the file again"
@@ -56,21 +56,21 @@ class Terms:
         self.make_atlas()  # refuses tables without names
 
     def make_atlas(self) -> Atlas:
-        """Return the regions in the order that scans must have."""
+        """Return the regions in the order required of all scans."""
         return Atlas(self.atlas, pd.DataFrame(self.rois))
 
     @property
     def leaves_sites_out(self) -> bool:
-        """Whether each site is left out of a model in turn."""
+        """Whether models are also fitted without each site in turn."""
         return self.evaluation == "leave-one-site-out"
 
     @property
     def rounds(self) -> list[str]:
-        """What is asked in each round."""
+        """What is requested in each round."""
         return ["describe", "begin", "compare", *["solve", "multiply"] * (self.iterations - 1), "score"]
 
     def check_sums(self, number: int, sums: Arrays) -> None:
-        """Refuse sums of a round with other names or shapes than expected, and values that are not finite."""
+        """Refuse sums of a round that have unexpected names or shapes, and values that are not finite."""
         edges, known = math.comb(len(self.rois["name"]), 2), NUMBERS[self.rounds[number]]["sums"]
         shapes = {(name, tuple(edges if k == "edges" else k for k in one["shape"])) for name, one in known.items()}
         if odd := shapes ^ {(name, values.shape) for name, values in sums.items()}:
@@ -82,9 +82,9 @@ class Terms:
 
 @dataclass(frozen=True)
 class Request:
-    """What the coordinator asks of all sites in a round: the sums of all earlier answers, and nothing else.
+    """What the coordinator sends to all sites in a round: the sums of all earlier answers, and nothing else.
 
-    A site computes from these sums what it is asked about, so that no vector can be asked that does not follow.
+    A site computes the requested vectors from these sums, so the coordinator cannot request arbitrary vectors.
     """
 
     terms: Terms
@@ -115,33 +115,33 @@ class Request:
 
     @property
     def asked(self) -> str:
-        """What is asked."""
+        """What is requested."""
         return self.terms.rounds[self.round]
 
     @property
     def models(self) -> list[str]:
-        """Names of the models: that of all sites, and those that leave one out."""
+        """Names of the models: the model of all sites, and those that leave one site out."""
         return [ALL, *(self.sites if self.terms.leaves_sites_out else ())]
 
     @property
     def n_vectors(self) -> int:
-        """Number of requests with a vector: one for each model and round but two, at least."""
+        """Number of requests with a vector, at least: one per model and round, except for two rounds."""
         n_left_out = (len(self.sites) or LEAST_SITES + 1) * self.terms.leaves_sites_out
         return (1 + n_left_out) * (len(self.terms.rounds) - 2)
 
     def advance(self, sites: Counts, answers: dict[str, str], sums: dict[str, Arrays]) -> Request:
-        """Make the request that follows: the sums of the newest answers stand behind those before."""
+        """Make the next request, which appends the sums of the newest answers to the earlier ones."""
         shown = {model: [*self.shown.get(model, ()), own] for model, own in sums.items()}
         return Request(self.terms, self.round + 1, sites, answers, digest(self), shown)
 
     def list_answered(self, site: str) -> list[str]:
-        """List the models about which a site answers."""
+        """List the models for which a site answers."""
         return [ALL] if self.asked in ("describe", "score") else [model for model in self.models if model != site]
 
 
 @dataclass(frozen=True)
 class CalibratedScore:
-    """How well the probabilities do that a model gives to the participants of a site that it leaves out."""
+    """Quality of the probabilities that a model gives to the participants of a site it was not fitted to."""
 
     n_right: StoredCount
     brier: StoredNonNegative  # sum over participants
@@ -151,7 +151,7 @@ class CalibratedScore:
 
 @dataclass(frozen=True)
 class SiteScore:
-    """How well a model that has not seen a site does there. Participants count once, with the mean over their scans."""
+    """Performance of a model at a site it has not seen. Each participant counts once (mean over scans)."""
 
     n_controls: StoredCount
     n_patients: StoredCount
@@ -203,7 +203,7 @@ def encode(message: Request | Answer) -> bytes:
 
 
 def decode(content: bytes, path: Path) -> Request | Answer:
-    """Decode what :func:`encode` encoded; it may come from anywhere, and must be encoded to the same bytes again."""
+    """Decode a message, which is not trusted: encoding it again with :func:`encode` must give the same bytes."""
     tree: dict[str, dict[int, Arrays]] = {}
     try:
         arrays = load(content)
@@ -227,12 +227,12 @@ def decode(content: bytes, path: Path) -> Request | Answer:
 
 
 def write_message(path: Path, message: Request | Answer) -> None:
-    """Write a message to a file, whole or not at all."""
+    """Write a message to a file atomically."""
     write_atomically(path, encode(message))
 
 
 def read_message(path: Path, kind: Any = Request | Answer) -> Any:
-    """Read a file of :func:`write_message`, which must hold a request or an answer where ``kind`` says so."""
+    """Read a file written by :func:`write_message`; ``kind`` may require a request or an answer."""
     message = decode(read_bounded(path, _LARGEST_FILE, _SEND_AGAIN), path)
     if not isinstance(message, kind):
         found, wanted = (one.__name__.lower() for one in (type(message), kind))
@@ -241,7 +241,7 @@ def read_message(path: Path, kind: Any = Request | Answer) -> Any:
 
 
 def describe_message(message: Request | Answer) -> str:
-    """Describe in words every number that a request or an answer holds, for who must agree to it."""
+    """Describe every number in a request or an answer, for those who must agree to it."""
     score = to_json(message.score) if isinstance(message, Answer) else None
     words = {name: one["words"] for asked in NUMBERS.values() for name, one in asked.get("sums", {}).items()}
     context = {"message": message, "numbers": NUMBERS, "words": words, "score": score}

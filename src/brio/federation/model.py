@@ -1,4 +1,4 @@
-"""The model of sites that share no scan, from the sums of their answers, and the evidence on it."""
+"""The model of sites that share no scans, computed from the sums of their answers, and the evidence on it."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -37,7 +37,7 @@ def make_project_method(terms: Terms) -> KernelRidgeMethod:
 
 
 def build_model(progress: Progress, held_out: Spread | None = None) -> Model:
-    """Build the model of all sites, calibrated by a spread; what only sites and last answers tell is left open."""
+    """Build the model of all sites, calibrated by a spread; fields known only from the last answers are left empty."""
     terms, nothing = progress.terms, np.empty(0, dtype=np.int64)
     atlas, is_log = terms.make_atlas(), terms.method == "log-ridge"
     slope, intercept = progress.calibrate(held_out)
@@ -78,7 +78,7 @@ def build_model(progress: Progress, held_out: Spread | None = None) -> Model:
 
 
 def complete_model(request: Request, last: Arrays, scores: Mapping[str, SiteScore]) -> Model:
-    """Add to a model what the last answers tell: patterns, the factor of intervals, ranges and evidence."""
+    """Add to a model what the last answers provide: patterns, the interval factor, ranges and evidence."""
     described, begun, *_ = request.shown[ALL]
     progress = Progress(request.terms, request.shown[ALL])
     spreads = [one.calibrated.spread for one in scores.values() if one.calibrated is not None]

@@ -1,4 +1,4 @@
-"""What follows from the sums of earlier answers: the penalty, the coefficients so far, and what is asked next."""
+"""What follows from the sums of earlier answers: the penalty, the coefficients so far, and the next request."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -10,7 +10,7 @@ from .messages import Arrays, Terms
 
 
 class Progress:
-    """How far a model has come, from its sums over the rounds so far, the first at least.
+    """The state of a model, from its sums over the rounds so far, of which there is at least one.
 
     Shapes: n [2], fill, centre, mean, labels [d], directions, products [k, d].
     """
@@ -45,8 +45,8 @@ class Progress:
     def calibrate(self, held_out: Spread | None = None) -> tuple[float, float]:
         """Find slope and intercept of the coefficients so far.
 
-        Without margins of such coefficients at sites that they have not seen, those of the mean of the other sites'
-        models stand for them, in units of the spread of all margins of each.
+        If the sites have no margins under coefficients that have not seen them, the margins under the mean of the other
+        sites' models are used instead, in units of the spread of all margins.
         """
         w, _, product = self.point
         variance, scale = float(w @ product) / self.n_all, 1.0

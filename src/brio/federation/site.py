@@ -1,4 +1,4 @@
-"""What a site answers to a request from its scans."""
+"""How a site answers requests from its scans."""
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ QUANTILES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 
 
 class Site:
-    """The scans of a site, as the method of a project reads them. Shapes: live, plain [n, d]."""
+    """The scans of a site, in the form that the method of a project reads. Shapes: live, plain [n, d]."""
 
     def __init__(self, terms: Terms, cohort: Cohort, least_per_class: int = 10) -> None:
         require_frames(cohort.participants, cohort.name, "a model, whose intervals come from re-estimates,")
@@ -61,7 +61,7 @@ class Site:
         return Answer(digest(request), request.round, self.name, score, sums)
 
     def read(self, progress: Progress) -> np.ndarray:
-        """Read features less their mean over all sites. Shape [n, d]."""
+        """Read features minus their mean over all sites. Shape [n, d]."""
         return np.where(self.live, self.plain, progress.fill) - progress.centre
 
     def centre(self, progress: Progress) -> tuple[np.ndarray, np.ndarray]:
@@ -74,7 +74,7 @@ class Site:
     # ------------------------------------------------------------ what a site answers, one function for each round
 
     def describe(self, _: None = None) -> Arrays:
-        """Answer with counts, means and spreads of the scans; no label goes in but the number of each class."""
+        """Answer with counts, means and spreads; labels enter the class counts and the choice of scans only."""
         counts, n = self.live.sum(0), len(self.scans)
         fc = read_edges(self.connectomes.full).double().cpu().numpy()
         length = self.connectomes.estimate_block_length(self.scans, self.cohort.sites, self.label, BlockRule(), 0)
@@ -90,7 +90,7 @@ class Site:
         }
 
     def begin(self, progress: Progress) -> Arrays:
-        """Answer with A_e'b_e and the model of the site alone, of length n_e / n."""
+        """Answer with A_e'b_e and the model of the site alone, scaled by n_e / n."""
         A, b = self.centre(progress)
         labels = equations.multiply_labels(A, b)
         own = equations.solve_alone(A, labels, progress.n_all, progress.penalty)
@@ -104,7 +104,7 @@ class Site:
         return {"product": equations.multiply_vector(self.centre(progress)[0], progress.directions[-1])}
 
     def compare(self, progress: Progress) -> Arrays:
-        """Answer with A_e'A_e v for the mean v of all models, and the spread of margins under those of other sites."""
+        """Answer with A_e'A_e v for the mean v of all models, and the spread of margins under other sites' models."""
         margin = self.centre(progress)[0] @ self.leave_own_out(progress)
         return self.multiply(progress) | {"spread": np.array(equations.measure_spread(margin, self.label))}
 
@@ -115,7 +115,7 @@ class Site:
         return {"direction": step * len(A) / progress.n_all}
 
     def score(self, progress: Progress) -> Arrays:
-        """Answer with what the final model reads of the scans, and how far its margins move between their halves."""
+        """Answer with sums for the patterns of the final model, and how margins differ between halves of scans."""
         x, n = self.read(progress), len(self.scans)
         margin = x @ progress.point.w
         factor = learn_interval_factor(build_model(progress), self.connectomes, self.scans)
@@ -127,10 +127,11 @@ class Site:
         return others * progress.n_all / (progress.n_all - len(self.scans))
 
     def compare_labels(self, progress: Progress) -> SiteScore:
-        """Score a model that has not seen the site; margins themselves stay here.
+        """Score a model that has not seen the site; the margins themselves do not leave the site.
 
-        A model that leaves the site out is calibrated by the others and scored in full. The mean of the other sites'
-        models has no calibration that labels of this site did not touch, so its order of the scans alone is scored.
+        A model that leaves the site out is calibrated by the other sites and scored in full. For the mean of the other
+        sites' models, no calibration is independent of the labels of this site, so only its ranking of the scans is
+        scored.
         """
         calibrated, is_left_out = None, progress.terms.leaves_sites_out
         w = progress.point.w if is_left_out else self.leave_own_out(progress)

@@ -1,7 +1,7 @@
-"""The catalogue of methods: what their classes say of themselves, stored so that it is known without importing them.
+"""The catalogue of methods: what their classes declare, stored so that it can be read without importing them.
 
-``python -m brio.methods.catalogue`` writes ``catalogue.json``. Do so after a method or one of its settings was added or
-changed; a test says when it was forgotten.
+``python -m brio.methods.catalogue`` writes ``catalogue.json``. Run it after adding or changing a method or one of its
+settings; a test fails if the catalogue is out of date.
 """
 
 import dataclasses

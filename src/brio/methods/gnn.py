@@ -21,7 +21,7 @@ class GCNSettings(layers.GraphSettings):
     Attributes
     ----------
     readout : {"mean", "concat"}
-        Mean of the last states of all ROIs, or these states concatenated.
+        What the classifier reads: the mean of the last states of all ROIs, or these states concatenated.
     """
 
     readout: Literal["mean", "concat"] = setting("mean", choice("mean", "concat"))
@@ -51,7 +51,7 @@ class GCNNetwork(nn.Module):
 
 @method("gcn", family="GNN", provenance=PUBLISHED, reference="Kipf & Welling 2017")
 class GCN(layers.Classifier):
-    """Graph convolution over connection profiles, mean readout."""
+    """Graph convolution over connection profiles, with a mean readout."""
 
     settings: GCNSettings
 
@@ -65,8 +65,8 @@ class GATSettings(layers.GraphSettings):
     Attributes
     ----------
     heads : int
-        Attention heads of every layer. All layers but the last concatenate heads of width ``width / heads``; the last
-        averages heads of full width.
+        Number of attention heads in every layer. All layers except the last concatenate heads of width ``width /
+        heads``; the last averages heads of full width.
     attention_dropout : float
         Share of the attention weights dropped in training.
     """
@@ -108,7 +108,7 @@ class GATNetwork(nn.Module):
 
 @method("gat", family="GNN", provenance=PUBLISHED, reference="Velickovic et al. 2018")
 class GAT(layers.Classifier):
-    """Graph attention over connection profiles, mean readout."""
+    """Graph attention over connection profiles, with a mean readout."""
 
     settings: GATSettings
     network_class = GATNetwork
@@ -132,8 +132,9 @@ class GINSettings(layers.GraphSettings):
 class GINNetwork(nn.Module):
     """Layers H <- dropout(ReLU(BN(MLP((1 + eps) H + A H)))), readouts, and a linear classifier.
 
-    A is binary, so an ROI receives the plain sum over its neighbours. A readout is the mean over ROIs. Every scan has
-    the same number of ROIs, so the mean separates whatever the original's sum separates, without its large values.
+    A is binary, so an ROI receives the unweighted sum over its neighbours. A readout is the mean over ROIs. Because
+    every scan has the same number of ROIs, the mean distinguishes the same graphs as the original sum, without its
+    large values.
     """
 
     def __init__(self, shape: InputShape, s: GINSettings) -> None:
@@ -158,7 +159,7 @@ class GINNetwork(nn.Module):
 
 @method("gin", family="GNN", provenance=PUBLISHED, reference="Xu et al. 2019")
 class GIN(layers.Classifier):
-    """Sum aggregation and an MLP update over connection profiles, with a readout of the sums of every layer."""
+    """Sum aggregation and an MLP update over connection profiles, with a readout of every layer."""
 
     settings: GINSettings
     network_class = GINNetwork

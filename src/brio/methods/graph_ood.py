@@ -1,4 +1,4 @@
-"""Methods that select the part of a graph which holds across sites: GSAT, DisC, CEPG and DiSCO."""
+"""Methods that select the part of a graph that generalises across sites: GSAT, DisC, CEPG and DiSCO."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ class GSATSettings(EdgeSettings):
     Attributes
     ----------
     final_r : float
-        Last value of r, which starts at 0.9 and falls by 0.1 after every tenth of the epochs.
+        Final value of r, the share of edges that the prior keeps; r starts at 0.9 and falls by 0.1 after every tenth of
+        the epochs.
     information : float
         Weight of the information term.
     """
@@ -47,8 +48,8 @@ class GSATOutput(NamedTuple):
 class GSATNetwork(EdgeNetwork):
     """One GIN, applied to the whole graph to score its edges, and again to the graph weighted by attention.
 
-    The readout is the mean over ROIs. The published one is their sum; the two differ by a constant, since all graphs
-    have P ROIs.
+    The readout is the mean over ROIs. The published readout is the sum; the two differ by a constant factor, because
+    all graphs have P ROIs.
     """
 
     def __init__(self, shape: InputShape, s: EdgeSettings) -> None:
@@ -77,7 +78,7 @@ class GSATNetwork(EdgeNetwork):
     reference="Miao et al. 2022",
 )
 class GSAT(EdgeMethod):
-    """Graph stochastic attention: noisy edge weights under an information bottleneck."""
+    """Graph stochastic attention: noisy edge weights with an information bottleneck."""
 
     settings: GSATSettings
     network_class = GSATNetwork
@@ -102,17 +103,18 @@ class DisCSettings(EdgeSettings):
     Attributes
     ----------
     layers : int
-        Layers of the causal and of the biased GIN; the network that computes the masks has two.
+        Number of layers in the causal GIN and in the biased GIN; the network that computes the masks always has two.
     edge_width : int
-        The MLP that masks edges has hidden layers of 4, 2 and 1 times this width (published: 110, 55 and 27 units).
+        Width of the MLP that masks edges; its hidden layers have 4, 2 and 1 times this many units (published: 110, 55
+        and 27).
     edge_dropout : float
-        Dropout inside that MLP; the published code has none.
+        Dropout inside the MLP that masks edges; the published code has none.
     q : float
-        Exponent of the generalised cross-entropy: how much the biased branch prefers easy scans.
+        Exponent of the generalised cross-entropy: how strongly the biased branch prefers easy scans.
     swap : float
         Weight of the terms with swapped biased parts.
     swap_share : float
-        Share of the epochs, at the end, in which biased parts are swapped; checkpoints are chosen among these.
+        Share of the epochs, at the end, in which biased parts are swapped; the checkpoint is chosen among these epochs.
     """
 
     layers: Layers = setting(4, choice(2, 4))
@@ -160,9 +162,9 @@ class Masker(nn.Module):
 
 
 class DisCNetwork(EdgeNetwork):
-    """Masks, two GINs on the two parts of the graph, two classifiers that read both parts.
+    """Masks, two GINs on the two parts of the graph, and two classifiers that read both parts.
 
-    The gradient of each classifier reaches its own part only. The biased part is read at inference too.
+    The gradient of each classifier reaches only its own part. The biased part is also read at inference.
     """
 
     def __init__(self, shape: InputShape, s: DisCSettings) -> None:
@@ -224,8 +226,8 @@ class DisC(EdgeMethod):
     def loss(self, out: DisCOutput, batch: Batch) -> Tensor:
         """L_D + swap * L_G.
 
-        Each is a cross-entropy of the causal branch, weighted by difficulty, and a generalised cross-entropy of the
-        biased branch; L_G has swapped biased parts.
+        Each term is a cross-entropy of the causal branch, weighted by difficulty, plus a generalised cross-entropy of
+        the biased branch. In L_G, the biased parts are swapped.
         """
         s, label = self.settings, batch.label
         causal, biased = layers.bce(out.logit, label), layers.bce(out.biased, label)
@@ -245,15 +247,15 @@ class CEPGSettings(EdgeSettings):
     Attributes
     ----------
     environment : float
-        Weight of classifying the source site from the complement.
+        Weight of the loss for classifying the source site from the complement of the kept part.
     adversary : float
-        Weight of the reversed gradient of the site classifier on the kept part; it grows from 0 over the epochs.
+        Weight of the reversed gradient of the site classifier for the kept part; it grows from 0 over the epochs.
     information : float
         Weight of the information term of the kept part, as in GSAT.
     risk_variance : float
         Weight of the variance of the risks of the source sites.
     final_r : float
-        Last value of the share of edges that the prior keeps.
+        Final value of the share of edges that the prior keeps.
     """
 
     environment: Weight = 0.5
@@ -323,7 +325,7 @@ class CEPGNetwork(EdgeNetwork):
     family="graph OOD",
     needs={"sites"},
     provenance=reconstruct(
-        "we found neither text nor code; based on its title, a one-sentence description and the related LECI"
+        "we found neither the text nor the code; based on its title, a one-sentence description and the related LECI"
     ),
     reference="Wang et al. 2026",
 )
@@ -342,8 +344,8 @@ class CEPG(EdgeMethod):
     def loss(self, out: CEPGOutput, batch: Batch) -> Tensor:
         """Sum the losses of all terms.
 
-        They are the class, the site from the complement, the adversarial site from the kept part, information, and the
-        variance of the risks over sites.
+        The terms are the class, the site from the complement, the adversarial site from the kept part, the information,
+        and the variance of the risks over sites.
         """
         s = self.settings
         r = scorer.find_keep_rate(batch, s.epochs, s.final_r)
@@ -361,9 +363,9 @@ TEMPERATURE = 0.1
 
 
 class ExpertMasks(nn.Module):
-    """Logit of each edge for each of K experts: MLP(h_u || h_v) with one hidden layer, an own one for each expert.
+    """Logit of each edge for each of K experts: MLP(h_u || h_v) with one hidden layer, separate for each expert.
 
-    Both directions of an edge have logits of their own.
+    The two directions of an edge have separate logits.
     """
 
     def __init__(self, n_in: int, experts: int, width: int) -> None:
@@ -399,7 +401,7 @@ def sample_masks(logit: Tensor, step: StepContext | None = None) -> Tensor:
 def keep_regions(A: Tensor) -> Tensor:
     """Compute which ROIs have a kept edge in either direction, without gradient.
 
-    For probabilities of edges this is the probability of it, as masks of single edges are drawn independently.
+    For probabilities of edges, this is the probability of having one, because edges are masked independently.
 
     Shapes: A [..., P, P]; returns [..., P].
     """
@@ -425,8 +427,8 @@ class ExpertLinear(nn.Module):
 class ExpertGINLayer(nn.Module):
     """A GIN layer (:class:`~brio.methods.layers.GINLayer`) for each of K experts.
 
-    The first linear map of the MLP is applied before the sum over neighbours, which is the same and, for the wide
-    profiles of the input, cheaper.
+    The first linear map of the MLP is applied before the sum over neighbours. This is equivalent, and cheaper for the
+    wide profiles of the input.
     """
 
     def __init__(self, n_in: int, width: int, experts: int) -> None:
@@ -480,10 +482,10 @@ class GraphExperts(nn.Module):
 
 N_STATISTICS = 4
 NEWTON_STEPS = 12
-"""Ten solve 1,000 scores to 1e-12 at any alpha; the step with the gradient comes on top."""
+"""Newton steps: ten solve 1,000 scores to 1e-12 for any alpha. The step with the gradient is additional."""
 
 SHARPNESS = 5.0
-"""Power of the shares from which the first choice of a scan is read."""
+"""Power to which shares are raised to find the first choice of a scan."""
 
 SMALLEST = 1e-12
 
@@ -492,8 +494,8 @@ def entmax(scores: Tensor, alpha: float) -> Tensor:
     """Compute alpha-entmax, a softmax that can be exactly zero (Peters et al. 2019).
 
     p_i = max(0, (alpha - 1) z_i - tau)^(1 / (alpha - 1)), with tau such that the p_i sum to 1. The sum is convex and
-    falls in tau, so Newton steps from below never pass the solution. The gradient goes through the last step, which
-    moves nothing any more but has the derivative of tau.
+    decreases in tau, so Newton steps from below never pass the solution. The gradient goes through the last step, which
+    no longer changes tau but has its derivative.
 
     Shapes: scores [..., K]; returns [..., K].
     """
@@ -514,8 +516,8 @@ def entmax(scores: Tensor, alpha: float) -> Tensor:
 def describe_experts(scores: Tensor) -> Tensor:
     """Compute what the gate reads of each expert: confidence, entropy, energy, agreement with the others.
 
-    Confidence is the larger probability, energy -log(e^s_0 + e^s_1), agreement minus the mean symmetric KL divergence
-    from the other experts. There is no gradient: the gate reads predictions and does not change them.
+    Confidence is the larger probability; energy is -log(e^s_0 + e^s_1); agreement is minus the mean symmetric KL
+    divergence from the other experts. There is no gradient: the gate reads predictions and does not change them.
 
     Shapes: scores [B, K, 2]; returns [B, K, 4].
     """
@@ -531,9 +533,9 @@ def describe_experts(scores: Tensor) -> Tensor:
 
 
 class ExpertGate(nn.Module):
-    """One MLP for every expert, on its statistics, and entmax over the experts.
+    """One MLP, applied to the statistics of each expert, and entmax over the experts.
 
-    Statistics are standardised over all scans and experts of a batch, at inference by running averages.
+    Statistics are standardised over all scans and experts of a batch or, at inference, by running averages.
     """
 
     def __init__(self, width: int, alpha: float) -> None:
@@ -548,7 +550,7 @@ class ExpertGate(nn.Module):
 
 
 def uniform_divergence(use: Tensor) -> Tensor:
-    """KL divergence of the use of K experts from an even one, sum_k 1/K log(1 / (K u_k)). Shape [K] -> scalar."""
+    """KL divergence between even use and the use u of K experts, sum_k 1/K log(1 / (K u_k)). Shape [K] -> scalar."""
     return -(len(use) * use.clamp_min(SMALLEST)).log().mean()
 
 
@@ -577,30 +579,33 @@ class DiSCOSettings(EdgeSettings):
     Attributes
     ----------
     layers : int
-        GIN layers of the shared encoder, and of each expert.
+        Number of GIN layers in the shared encoder and in each expert.
     experts : int
         K, the number of experts; each has its own mask of edges, GIN layers and classifier.
     edge_width : int
-        Hidden width of each expert's edge MLP; small, since there are K of them on every edge.
+        Hidden width of the MLP with which each expert scores edges; it is small, because every edge is scored K times.
     expert_width : int
         Width of each expert's GIN layers and of the hidden layer of its classifier.
     gate_width : int
         Hidden width of the gate.
     keep : float
-        rho, the share of edges that a mask should keep; 0.2 to 0.8 in that code by dataset, the default is the median.
+        rho, the share of edges that a mask should keep; the published code uses 0.2 to 0.8, depending on the dataset,
+        and the default is the median.
     correlation : float
-        tau, the mean correlation over pairs of masks above which they are penalised.
+        tau, the mean correlation over pairs of masks above which the masks are penalised.
     keep_weight, diversity, gate : float
-        Weights of the terms for the keep rate, for correlated masks and for the gate.
+        Weights of the loss terms for the keep rate (``keep_weight``), correlated masks (``diversity``) and the gate
+        (``gate``).
     sparsity, balance, first_choice : float
-        Weights inside the loss of the gate: entropy of the shares of a scan, uneven use of the experts, and uneven
-        first choices.
+        Weights of the terms in the loss of the gate: entropy of the shares of a scan (``sparsity``), uneven use of the
+        experts (``balance``), and uneven first choices (``first_choice``).
     alpha : float
-        Exponent of entmax; near 1 it is a softmax, near 2 most shares are zero.
+        Exponent of entmax; near 1, entmax is a softmax; near 2, most shares are zero.
     teacher_temperature : float
-        Temperature of the softmax of negative losses that teaches the gate.
+        Temperature of the softmax of the negative losses, which is the target of the gate.
     warm_up : int
-        Epochs, at the start, in which all experts have the same weight; no checkpoint of these is chosen.
+        Number of epochs, at the start, in which all experts have the same weight; the checkpoint is not chosen among
+        these.
     """
 
     layers: Layers = 3
@@ -635,10 +640,10 @@ class DiSCOOutput(NamedTuple):
 
 
 class DiSCONetwork(EdgeNetwork):
-    """A shared GIN that scores edges, K experts on the input with masked edges, a gate over their predictions.
+    """A shared GIN that scores edges, K experts on the input with masked edges, and a gate over their predictions.
 
-    The shared GIN sees the whole graph, and nothing but the masks passes from it to the experts. Masks are binary
-    samples in training, and probabilities at inference.
+    The shared GIN sees the whole graph, and passes only the masks to the experts. Masks are binary samples in training,
+    and probabilities at inference.
     """
 
     def __init__(self, shape: InputShape, s: DiSCOSettings) -> None:
@@ -687,7 +692,7 @@ def excess_correlation(mask: Tensor, real: Tensor, tau: float) -> Tensor:
     reference="Sun et al. 2026",
 )
 class DiSCO(layers.Classifier):
-    """Diverse and sparse mixture of experts, each on its own subgraph."""
+    """Diverse and sparse mixture of experts, each of which uses its own subgraph."""
 
     settings: DiSCOSettings
     network_class = DiSCONetwork
@@ -703,8 +708,8 @@ class DiSCO(layers.Classifier):
         """Sum weighted cross-entropies of the experts, keep rate, diversity of the masks and the loss of the gate.
 
         The keep rate adds sum_k u_k (r_k - keep)^2, with r_k the share of the edges of a graph that expert k keeps and
-        u_k the use of that expert. While warming up, experts have equal weights and the gate only follows its own loss.
-        Diversity is the mean of a term for edges and one for ROIs; masks of ROIs have no gradient.
+        u_k the use of that expert. During warm-up, experts have equal weights and the gate is trained only by its own
+        loss. Diversity is the mean of a term for edges and one for ROIs; masks of ROIs have no gradient.
         """
         s = self.settings
         losses = layers.bce(out.expert_logit, batch.label.unsqueeze(-1).expand_as(out.expert_logit))  # [B, K]

@@ -1,4 +1,4 @@
-"""Layers, losses, graphs and the classifier that methods share; a run has the same numbers alone and in a stack."""
+"""Layers, losses, graphs and the classifier that methods share; a run gives the same numbers alone and in a stack."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class GraphSettings(NeuralSettings):
     width : int
         Hidden width.
     layers : int
-        Message-passing layers.
+        Number of message-passing layers.
     dropout : float
         Share of the hidden states dropped in training.
     edge_share : float
-        Share of the edges of a scan, the strongest in absolute value, that make its graph.
+        Share of a scan's edges that form its graph: those with the largest absolute values.
     """
 
     learning_rate: LearningRate = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
@@ -132,7 +132,7 @@ def bce(logit: Tensor, label: Tensor) -> Tensor:
 
 
 def classification_loss(logit: Tensor, batch: Batch) -> Tensor:
-    """Compute the binary cross-entropy with equal weights of source sites and classes, Eq. (26).
+    """Compute the binary cross-entropy with equal weights for source sites and classes, Eq. (26).
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ class Classifier(NeuralMethod):
 
 
 def average_losses(losses: Tensor, batch: Batch) -> Tensor:
-    """Average losses of single scans with equal weights of source sites and classes.
+    """Average losses of single scans with equal weights for source sites and classes.
 
     Parameters
     ----------
@@ -191,7 +191,7 @@ def average_losses(losses: Tensor, batch: Batch) -> Tensor:
 
 
 def average_by_site(losses: Tensor, batch: Batch) -> Tensor:
-    """Average losses of single scans at each source site, with equal weights of both classes.
+    """Average losses of single scans at each source site, with equal weights for both classes.
 
     Parameters
     ----------
@@ -237,7 +237,7 @@ class StepLayer(nn.Module):
 
 
 class Identity(StepLayer):
-    """Return the input: a placeholder for a ``StepLayer`` that a network does without."""
+    """Return the input: a placeholder where a network has no ``StepLayer``."""
 
     def forward(self, x: Tensor, step: StepContext | None = None) -> Tensor:
         """Return x."""
@@ -266,7 +266,7 @@ class Chain(nn.Sequential):
 
 
 class Dropout(StepLayer):
-    """Dropout with the same draws for a run alone and in a stack.
+    """Dropout that draws the same numbers for a run alone and in a stack.
 
     Parameters
     ----------
@@ -321,8 +321,9 @@ class Linear(nn.Linear):
 class LayerNorm(nn.LayerNorm):
     """Layer normalisation of the last axis, with the parameters of ``torch.nn.LayerNorm``.
 
-    The GPU's own kernel gives each row a block of threads, most of which are idle when a row is the few dozen numbers
-    of an ROI. Where no gradient is needed (a refresh, scoring), plain reductions give the same result much faster.
+    The GPU kernel of torch uses a block of threads for each row. Most of them are idle when a row holds only the few
+    dozen numbers of an ROI. Where no gradient is needed (refreshes and scoring), plain reductions give the same result
+    much faster.
 
     Examples
     --------
@@ -345,7 +346,7 @@ class LayerNorm(nn.LayerNorm):
 class BatchNorm(StepLayer):
     """Batch normalisation of the last axis over all other axes; graphs that pad the stack are ignored.
 
-    Like ``torch.nn.BatchNorm1d`` (biased variance in the batch, unbiased in the running average).
+    As in ``torch.nn.BatchNorm1d``, the variance is biased in the batch and unbiased in the running average.
 
     Parameters
     ----------
@@ -374,7 +375,7 @@ class BatchNorm(StepLayer):
         self.register_buffer("running_var", torch.ones(width))
 
     def forward(self, x: Tensor, step: StepContext | None = None) -> Tensor:
-        """Normalise x of shape [B, ..., width], by the statistics of the batch or, at inference, the running ones."""
+        """Normalise x of shape [B, ..., width] by the batch statistics or, at inference, by running averages."""
         if step is None:
             return self.scale(x - self.running_mean, self.running_var)
         middle = tuple(range(1, x.dim() - 1))
@@ -394,7 +395,7 @@ class BatchNorm(StepLayer):
         ----------
         mean, variance : Tensor, shape [width]
         count : Tensor, scalar
-            Values that each of them averages.
+            Number of values over which the mean and the variance were taken.
         step : StepContext
             Decides whether statistics are updated at all.
         """
@@ -464,16 +465,16 @@ class GATLayer(nn.Module):
 
 
 def build_mlp(*widths: int, dropout: float = 0.0, norm: bool = False) -> Chain:
-    """Build linear layers with batch norm (where asked for), ReLU and dropout between them.
+    """Build linear layers with ReLU, dropout and, if requested, batch norm between them.
 
     Parameters
     ----------
     *widths : int
-        Of the input, of each hidden layer and of the output.
+        Widths of the input, of each hidden layer and of the output.
     dropout : float
         Share of the hidden units dropped in training.
     norm : bool
-        Whether there is a batch norm after the linear map of every hidden layer.
+        Whether batch normalisation follows the linear map of every hidden layer.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""A small multi-layer perceptron on the edges of the connectome: a network without any graph."""
+"""A small multi-layer perceptron on the edges of the connectome: a neural network without a graph."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -21,11 +21,11 @@ class MLPSettings(NeuralSettings):
     learning_rate, weight_decay : float
         Settings of AdamW; tuned by ``brio tune``.
     width : int
-        Hidden units.
+        Number of hidden units.
     dropout : float
         Share of the hidden units dropped in training.
     norm : bool
-        Whether there is a batch norm before the activation.
+        Whether batch normalisation precedes the activation.
     """
 
     learning_rate: LearningRate = setting(1e-3, choice(3e-4, 1e-3, 3e-3))

@@ -1,4 +1,4 @@
-"""Methods for unseen domains on a GCN: CORAL, IRM, V-REx, GroupDRO and DANN, each with its loss."""
+"""Methods for unseen domains, based on a GCN: CORAL, IRM, V-REx, GroupDRO and DANN, each with its own loss."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ from .registry import PUBLISHED, method
 
 
 class GCNMethod(layers.Classifier):
-    """The GCN with mean readout, trained under a loss that knows the source sites.
+    """The GCN with mean readout, trained with a loss that uses the source sites.
 
-    A batch holds 2 ``cell_batch`` scans of each site, 8 by default, and a loss estimates whatever it needs of a site
-    from these few. A larger ``cell_batch`` makes the estimates better and the steps fewer.
+    A batch holds 2 ``cell_batch`` scans of each site (8 by default), from which a loss estimates whatever it needs to
+    know about a site. A larger ``cell_batch`` gives better estimates but fewer steps.
     """
 
     settings: layers.GraphSettings
@@ -29,14 +29,15 @@ class GCNMethod(layers.Classifier):
 
 @dataclass(frozen=True)
 class AnnealedSettings(layers.GraphSettings):
-    """Settings of a penalty whose weight is 1 at first.
+    """Settings of a penalty whose weight is initially 1.
 
     Attributes
     ----------
     penalty : float
         Weight of the penalty after annealing.
     annealing : float
-        Share of the epochs, the first ones, in which the penalty has weight 1. Their checkpoints cannot be chosen.
+        Share of the epochs, from the first, in which the penalty has weight 1. Checkpoints of these epochs cannot be
+        chosen.
     """
 
     penalty: Weight = 1.0
@@ -46,7 +47,7 @@ class AnnealedSettings(layers.GraphSettings):
 class AnnealedMethod(GCNMethod):
     """The mean risk and a penalty whose weight jumps when annealing ends.
 
-    The optimiser starts afresh there, because its running averages are those of gradients of another size.
+    The optimiser is then reset, because its running averages come from gradients of a different scale.
     """
 
     settings: AnnealedSettings
@@ -71,9 +72,9 @@ class CORALSettings(layers.GraphSettings):
     Attributes
     ----------
     penalty : float
-        Weight of the distance between source sites.
+        Weight of the penalty on differences between source sites.
     means : bool
-        Whether means are compared too, as in DomainBed; the paper compares covariances alone.
+        Whether means are compared too, as in DomainBed; the paper compares only covariances.
     """
 
     penalty: Weight = setting(1.0, log_uniform(0.1, 10.0))
@@ -84,7 +85,7 @@ def coral_penalty(x: Tensor, batch: Batch, means: bool) -> Tensor:
     """Average over pairs of source sites the mean squared entry of C_e - C_e' (and of m_e - m_e').
 
     C is the centred covariance of the site's scans in the batch, both classes together. With 8 scans its rank is at
-    most 7, and the distance of two such estimates is mostly their noise; this holds for the published code too.
+    most 7, and the distance between two such estimates is mostly noise. This also applies to the published code.
 
     Shapes: x [B, d].
     """
@@ -134,13 +135,13 @@ class IRMSettings(AnnealedSettings):
 
 
 def irm_penalty(logit: Tensor, batch: Batch) -> Tensor:
-    """Average over source sites the squared derivative of the site's risk by a factor w on the logits, at w = 1.
+    """Average over source sites the squared derivative of a site's risk with respect to a logit scale w, at w = 1.
 
     This is IRMv1. For cross-entropy the derivative is known, d/dw bce(w z, y) = (sigmoid(z) - y) z at w = 1, so one
     backward pass is enough. The square of a mean over a few scans would mostly be noise. The product of the means over
-    two halves of the site's scans, each with both classes, is an unbiased estimate, and can be negative. Where a batch
-    has one scan of each class, there are no halves and the square is used. Halves are not independent where a site
-    has fewer scans of a class than a batch takes.
+    two halves of the site's scans, each with both classes, is an unbiased estimate, and can be negative. If a batch has
+    one scan of each class, there are no halves, and the square is used. The halves are not independent if a site has
+    fewer scans of a class than a batch needs.
 
     Shapes: logit [B].
     """
@@ -198,7 +199,7 @@ class GroupDROSettings(layers.GraphSettings):
     Attributes
     ----------
     step_size : float
-        How fast the weights of the source sites follow their losses.
+        How fast the weights of the source sites adapt to their losses.
     """
 
     step_size: Annotated[float, Meta(ge=0, le=100)] = setting(0.01, log_uniform(0.001, 0.1))
@@ -213,7 +214,7 @@ class GroupOutput(NamedTuple):
 
 
 class GroupDRONetwork(GCNNetwork):
-    """The GCN with a buffer that holds the weights of the source sites."""
+    """The GCN with a buffer for the weights of the source sites."""
 
     log_share: Tensor
 
@@ -222,14 +223,14 @@ class GroupDRONetwork(GCNNetwork):
         self.register_buffer("log_share", torch.zeros(shape.n_sites))
 
     def forward(self, scans: Scans, step: StepContext | None = None) -> Any:
-        """Return a :class:`GroupOutput` in training, else an :class:`~brio.training.Output`."""
+        """Return a :class:`GroupOutput` in training, otherwise an :class:`~brio.training.Output`."""
         out = super().forward(scans, step)
         return out if step is None else GroupOutput(*out, self.log_share)
 
 
 @method("groupdro", family="OOD", needs={"sites"}, provenance=PUBLISHED, reference="Sagawa et al. 2020; DomainBed")
 class GroupDRO(GCNMethod):
-    """GCN that weights source sites by their losses so far."""
+    """GCN that gives larger weights to source sites with larger losses so far."""
 
     settings: GroupDROSettings
     network_class = GroupDRONetwork
@@ -251,7 +252,7 @@ class DANNSettings(layers.GraphSettings):
     Attributes
     ----------
     strength : float
-        Size of the reversed gradient at the end of its ramp.
+        Scale of the reversed gradient at the end of its ramp.
     """
 
     strength: Weight = setting(1.0, log_uniform(0.01, 10.0))
@@ -267,7 +268,7 @@ class SiteOutput(NamedTuple):
 
 
 class DANNNetwork(GCNNetwork):
-    """The GCN and a site classifier with one hidden layer, which only training uses."""
+    """The GCN and a site classifier with one hidden layer, used only in training."""
 
     def __init__(self, shape: InputShape, s: DANNSettings) -> None:
         super().__init__(shape, s)
@@ -276,7 +277,7 @@ class DANNNetwork(GCNNetwork):
             nn.init.zeros_(p)  # it has as many rows as the stack has sites, and no random draw may depend on that
 
     def forward(self, scans: Scans, step: StepContext | None = None) -> Any:
-        """Return a :class:`SiteOutput` in training, else an :class:`~brio.training.Output`."""
+        """Return a :class:`SiteOutput` in training, otherwise an :class:`~brio.training.Output`."""
         out = super().forward(scans, step)
         if step is None:
             return out
@@ -302,7 +303,7 @@ class DANN(GCNMethod):
     def loss(self, out: SiteOutput, batch: Batch) -> Tensor:
         """Add the risks of both classifiers.
 
-        The ramp scales the gradient of the features only; the site classifier learns at full size throughout.
+        The ramp scales only the gradient of the features; the site classifier always gets its full gradient.
         """
         size = self.settings.strength * ramp_up(batch.epoch, self.settings.epochs)
         adversarial = size * layers.site_cross_entropy(out.site_logit, batch)

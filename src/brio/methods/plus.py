@@ -1,4 +1,4 @@
-"""BRIO plus: ridge regression on log-connectomes that distrusts evidence which does not survive re-estimation.
+"""BRIO plus: ridge regression on log-connectomes that relies less on evidence that changes under re-estimation.
 
 It is ``log-ridge`` with one more penalty, on changes of the margin between a scan and its re-estimates, Eq. (2) of the
 paper. It is solved in closed form, and the model holds one coefficient for each edge. Equations: docs/brio-plus.md.
@@ -26,7 +26,7 @@ from .registry import Provenance, method
 
 Result = TypeVar("Result")
 Resampling: TypeAlias = tuple[int, float] | None
-"""Seed and block length of re-estimates; None where nothing is re-estimated."""
+"""Seed and block length of re-estimates; None if nothing is re-estimated."""
 
 _SCANS_AT_ONCE = 64  # whose re-estimates a core makes at a time
 
@@ -41,9 +41,10 @@ class BrioPlusSettings(LogRidgeSettings):
         Weight of the penalty on changes of the margin under re-estimation; 0 for none. It is fixed, because inner
         folds cannot choose it: evidence on which all source sites agree looks good in each of them.
     K : int
-        Re-estimates of each scan. More of them leave the expected penalty as it is and reduce its variance.
+        Number of re-estimates of each scan. More re-estimates reduce the variance of the penalty, not its expected
+        value.
     block_length : float or None
-        A fixed block length instead of the fold-level estimate.
+        Fixed block length that replaces the estimate for each fold.
     """
 
     lambda_re: Weight = 1.0
@@ -103,17 +104,17 @@ class BrioPlus(LogRidge):
 
     @property
     def uses_seed(self) -> bool:  # type: ignore[override]
-        """Whether anything depends on the seed: re-estimates do."""
+        """Whether anything depends on the seed, as re-estimates do."""
         return bool(self.settings.lambda_re)
 
     @property
     def can_store_edges(self) -> bool:  # type: ignore[override]
-        """Whether edges may be read some scans at a time, as for ``log-ridge``."""
+        """Whether edges may be read in batches of scans, as for ``log-ridge``."""
         return not self.settings.lambda_re
 
     @property
     def facts(self) -> MethodFacts:
-        """What a job plans and prints with."""
+        """Facts that a job needs for planning and printing."""
         return replace(super().facts, reestimates=self._count_reestimates() or None)
 
     def fit(self, connectomes: Connectomes, runs: Sequence[Run], progress: Progress = silent) -> list[FittedRun]:
@@ -154,7 +155,7 @@ class BrioPlus(LogRidge):
         return replace(prepared, rows=rows, gram=prepared.gram - across.T @ correction)
 
     def estimate_fit_bytes(self, n_scans: int, n_rois: int) -> float:
-        """Estimate the memory of a fit: where scans are re-estimated, log-connectomes and changes besides a run."""
+        """Estimate the memory of a fit: if scans are re-estimated, log-connectomes and changes in addition to a run."""
         if not self.settings.lambda_re:
             return super().estimate_fit_bytes(n_scans, n_rois)
         shared = 4.0 * (1 + self._count_reestimates() / 2) * n_scans * n_rois**2

@@ -1,4 +1,4 @@
-"""The registry of methods: where each comes from, what it needs and how it is set, and methods of a user's own file."""
+"""The registry of methods: the origin, needs and settings of each, and methods from a user's own file."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ DISPLAY_NAMES = {
     **{"brio": "BRIO", "backbone": "BRIO backbone", "brio-plus": "BRIO plus", "brio-shuffled": "BRIO, shuffled sites"},
     **{"backbone-shuffled": "BRIO backbone, shuffled sites"},
 }
-"""What sentences and charts for readers call methods; others keep their names."""
+"""Display names of methods in sentences and charts; other methods keep their names."""
 
 BLOCKS = ("BRIO", "published code or equations", READING, REDESIGN, "linear", "controls", "other methods")
-"""Blocks of a table of methods, in their order. The last one is for methods of users."""
+"""Blocks of a table of methods, in order. The last one is for users' own methods."""
 
 
 def follow_code(difference: str) -> Provenance:
@@ -80,17 +80,17 @@ def follow_code(difference: str) -> Provenance:
 
 
 def follow_paper(difference: str) -> Provenance:
-    """Declare that a paper was followed where its published code differs; ``difference`` states how."""
+    """Declare that the paper was followed if its published code differs; ``difference`` states how."""
     return Provenance(INTENT, f"published code differs: {difference}")
 
 
 def reconstruct(reason: str) -> Provenance:
-    """Declare that a method was written without its complete text or code; ``reason`` says from what."""
+    """Declare that a method was written without its complete text or code; ``reason`` states the sources."""
     return Provenance(READING, reason)
 
 
 def redesign(change: str) -> Provenance:
-    """Declare that a part of the published method was replaced, since it does not fit; ``change`` says which and why.
+    """Declare that an unsuitable part of the published method was replaced; ``change`` says which and why.
 
     A score of a redesign says nothing about the published method.
     """
@@ -105,7 +105,7 @@ def rank_block(block: str) -> int:
 M = TypeVar("M", bound="type[Method]")
 
 CATALOGUE = Path(__file__).with_name("catalogue.json")
-"""What is known of the methods of brio without importing them."""
+"""What is known about the methods of brio without importing them."""
 
 
 @dataclass(frozen=True)
@@ -131,14 +131,14 @@ class MethodEntry:
 
     @property
     def method_class(self) -> type[Method]:
-        """Subclass of :class:`~brio.training.Method` that implements it, imported at first use; variants share it."""
+        """Subclass of :class:`~brio.training.Method` that implements the method; imported at first use."""
         if self.base not in _CLASSES:
             importlib.import_module(self.module)
         return _CLASSES[self.base]
 
     @property
     def block(self) -> str:
-        """Block of a table in which it stands, one of :data:`BLOCKS`."""
+        """Block of a table that lists the method, one of :data:`BLOCKS`."""
         kind = self.provenance.kind
         if self.control:
             return "controls"
@@ -183,7 +183,7 @@ def method(
     reference : str
         Reference to cite.
     provenance : Provenance or str
-        The origin of the implementation; it can be any text.
+        The origin of the implementation; any text is allowed.
     needs : iterable of str
         Data needed besides connectomes and labels, see ``brio.training.contract.NEEDS``.
     transductive : bool
@@ -257,13 +257,13 @@ def method(
 
 
 def variant(name: str, base: type[Method], summary: str, *, provenance: Provenance | None = None, **fixed: Any) -> None:
-    """Register a class a second time under another name, with some settings fixed.
+    """Register a class again under another name, with some settings fixed.
 
     Parameters
     ----------
     name : str
     base : type
-        A class that is registered under its own name.
+        A class that is already registered under a name of its own.
     summary : str
         One line that describes how the variant differs.
     provenance : Provenance, optional
@@ -306,17 +306,17 @@ def _add_entry(entry: MethodEntry) -> None:
 
 
 def list_methods() -> list[MethodEntry]:
-    """List all methods: those of brio by family, then a user's own in the order of their registration."""
+    """List all methods: those of brio by family, then a user's own methods in order of registration."""
     return list((_CATALOGUED | _DECLARED).values())
 
 
 def list_declared() -> list[MethodEntry]:
-    """List those methods whose classes are imported, in the order of their registration."""
+    """List the methods whose classes have been imported, in order of registration."""
     return list(_DECLARED.values())
 
 
 def find_method(name: str, list_all: bool = True) -> MethodEntry:
-    """Find the registered method of a name."""
+    """Find a registered method by name."""
     known = _CATALOGUED | _DECLARED
     if name not in known:
         hint = f"; {nearest(name, known)}" if list_all or find_nearest(name, known) else ""
@@ -338,7 +338,7 @@ def make_method(name: str, values: dict[str, Any] | None = None) -> Method:
 
 
 def restore_method(name: str, settings: Mapping[str, Any]) -> Method:
-    """Make a method again with all of its settings, as records hold them, those that its name fixes included."""
+    """Restore a method with all of its settings from a record, including those that its name fixes."""
     fixed = find_method(name, list_all=False).fixed
     return make_method(name, {key: value for key, value in settings.items() if key not in fixed})
 
@@ -346,8 +346,8 @@ def restore_method(name: str, settings: Mapping[str, Any]) -> Method:
 def load_methods(path: str | Path) -> list[str]:
     """Execute a Python file whose decorators register a user's own methods.
 
-    The file runs with all rights of the user, like any program: load only files that you would run yourself. One that
-    was loaded before is not executed again.
+    The file runs with all permissions of the user, like any program: load only files that you would run yourself. A
+    file that was loaded before is not executed again.
     """
     file = Path(path)
     if not file.is_file():

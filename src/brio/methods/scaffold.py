@@ -1,9 +1,9 @@
 """The scaffold of CORE: edges whose diagnosis effect is reproducible over source sites and bootstraps.
 
-All of it is learned from source scans. Age and sex are removed site by site with Huber regressions. The residuals of
-each edge are compared between the classes within each site. Edges are ranked by the size of their effects and by how
-far the sites agree on the sign, and are selected where that rank holds when participants are resampled. What age and
-sex explain of any feature of a scan is learned at source sites too, and removed anywhere.
+All of this is learned from source scans. Age and sex are regressed out site by site with Huber regressions. The
+residuals of each edge are compared between the classes within each site. Edges are ranked by the size of their effects
+and by how far the sites agree on the sign. Edges are selected if they keep their rank when participants are resampled.
+The effects of age and sex on the features of a scan are also learned at source sites, and removed at all sites.
 """
 
 from collections.abc import Iterator
@@ -23,11 +23,11 @@ HUBER_CUT = 1.35
 """Residuals beyond this many scales count linearly: 95% efficient for normal errors (Huber 1981)."""
 
 LARGEST_SCORE = 5.0
-"""Standardised features are clipped to this many spreads."""
+"""Standardised features are clipped to this many scale units."""
 
 
 class Confounds(NamedTuple):
-    """Features expected from covariates, pooled over source sites: a test site has no expectation of its own.
+    """Features expected from covariates, pooled over source sites because a test site has no expectation of its own.
 
     Shapes: covariate_mean [C], slope [C, ...], level [...], scale [...].
     """
@@ -71,8 +71,8 @@ def fit_huber(y: Tensor, live: Tensor, X: Tensor, iterations: int = 30) -> tuple
 def fit_confounds(source: SourceScans, values: Tensor, live: Tensor, covariates: Tensor) -> Confounds:
     """Fit levels, slopes on covariates and spreads of features, by Huber regressions at each source site.
 
-    Slopes are pooled with the information each site has on them (for least squares this would be a regression with an
-    intercept for each site); levels weigh the sites equally.
+    Slopes are pooled with the information that each site has on them (for least squares, this would be a regression
+    with an intercept for each site). Levels give all sites equal weight.
 
     Shapes: values [n, ...], live [n, ...], covariates [n, C].
     """
@@ -100,7 +100,7 @@ def fit_confounds(source: SourceScans, values: Tensor, live: Tensor, covariates:
 
 
 def remove_confounds(values: Tensor, live: Tensor, covariates: Tensor, confounds: Confounds) -> Tensor:
-    """Subtract from features what the covariates of a scan let expect, and divide by their spread.
+    """Subtract the values expected from a scan's covariates from its features, and divide by their spread.
 
     Shapes: values [n, ...], live [n, ...], covariates [n, C]; returns [n, ...].
     """
@@ -118,13 +118,13 @@ def build_design(covariates: Tensor) -> Tensor:
 
 
 def iterate_sites(source: SourceScans, device: torch.device) -> Iterator[Tensor]:
-    """Iterate over the source sites in sorted order: the rows of their scans among the source scans, int64."""
+    """Iterate over the source sites in sorted order, yielding the rows of their scans among the source scans."""
     for site in np.unique(source.site):
         yield torch.from_numpy(np.flatnonzero(source.site == site)).to(device)
 
 
 ROUNDING = 1e-6
-"""A smaller effect, in standard errors, has no sign: covariates explain all of a site with three scans."""
+"""A smaller effect, in standard errors, counts as having no sign: covariates fully explain a site with three scans."""
 
 
 @dataclass(frozen=True)
@@ -134,13 +134,15 @@ class ScaffoldSettings(MethodSettings):
     Attributes
     ----------
     edges : int
-        Edges of the scaffold; all edges where the atlas has fewer.
+        Number of edges in the scaffold; all edges if the atlas has fewer.
     bootstraps : int
-        Weightings of the participants of each site (:func:`draw_bootstrap_weights`).
+        Number of bootstraps, each of which draws new weights for the participants of every site. See
+        :func:`draw_bootstrap_weights`.
     top_share : float
-        Share of all edges, by score, that a bootstrap selects.
+        Share of all edges that a bootstrap selects, which are those with the highest scores.
     stability : float
-        Share of bootstraps that must have selected an edge. Where too few edges pass, the best of the others follow.
+        Minimum share of bootstraps that must select an edge of the scaffold. If too few edges reach it, the best of the
+        others are added.
     """
 
     edges: Annotated[int, Meta(ge=1, le=100_000)] = setting(300, choice(200, 300, 500))
@@ -160,7 +162,7 @@ class Scaffold(NamedTuple):
     score: Tensor  # mean over sites of the absolute effect, times agreement
 
     def compute_priors(self) -> Tensor:
-        """Scale the statistics of each edge to at most 1 in size, as inputs of a network. Shape [M, 4]."""
+        """Scale the statistics of each edge to at most 1 in magnitude, as inputs of a neural network. Shape [M, 4]."""
         effect = self.effect / self.effect.abs().max().clamp_min(1e-12)
         score = self.score / self.score.max().clamp_min(1e-12)
         return torch.stack([effect, self.agreement, self.stability, score], -1)
@@ -179,7 +181,7 @@ def draw_bootstrap_weights(source: SourceScans, n: int) -> np.ndarray:
 
 
 def compute_site_effects(r: Tensor, live: Tensor, label: Tensor, weight: Tensor, spread: Tensor) -> Tensor:
-    """Compute the differences of weighted class means at one site, in their standard errors.
+    """Compute the differences of weighted class means at one site, in units of their standard errors.
 
     Shapes: r [n, columns], live [n, columns], label [n], weight [n_weights, n], spread [columns]; returns [n_weights,
     columns].

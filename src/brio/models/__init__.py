@@ -1,4 +1,4 @@
-"""Models that leave home: fit a method to all sites, save it, load it elsewhere, predict scans with it, explain it."""
+"""Models for use at other sites: fit a method to all sites, save and load it, predict scans, explain the model."""
 
 from __future__ import annotations
 

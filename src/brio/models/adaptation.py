@@ -16,10 +16,10 @@ from .known_scans import KnownScans
 from .text import fill_text
 
 LEAST_WIDTH = 0.1
-"""Smallest width that evidence may give: few sites that happen to agree do not show that all sites do."""
+"""Smallest width taken from evidence: agreement among a few sites may be due to chance."""
 
 FEW_PARTICIPANTS = 10
-"""The fewest local participants for which the gain was measured, see docs/results/adaptation.md."""
+"""Smallest number of local participants for which the gain was measured, see docs/results/adaptation.md."""
 
 _ITERATIONS = 100
 
@@ -57,11 +57,11 @@ class Adaptation:
         return self.n_patients + self.n_controls
 
     def apply(self, logits: np.ndarray) -> np.ndarray:
-        """Return adapted logits, in the shape of the given ones."""
+        """Return adapted logits, in the shape of the input."""
         return self.slope * logits + self.intercept
 
     def describe(self, classes: tuple[str, str]) -> list[str]:
-        """Say in a few sentences what was learned, from how many scans, and what it buys."""
+        """Describe in a few sentences what was learned, from how many scans, and how much it improves predictions."""
         at_half = expit(-self.intercept / self.slope)  # what the original model says where the probability is one half
         text = fill_text(
             "adaptation.txt.j2", own=self, names=ClassNames(*classes), few=FEW_PARTICIPANTS, at_half=at_half
@@ -70,7 +70,7 @@ class Adaptation:
 
 
 def choose_widths(evidence: Evidence | None, slope: float | None = None, intercept: float | None = None) -> PriorWidths:
-    """Choose the widths of the prior: those given, else those between sites in the evidence, else the default."""
+    """Choose the widths of the prior: those given, or else those between sites in the evidence, or else the default."""
     for name, width in (("slope", slope), ("intercept", intercept)):
         if width is not None and not (np.isfinite(width) and width > 0):
             raise BrioError(f"the {name} cannot be shrunk with a standard deviation of {width}; give a number above 0")
@@ -93,10 +93,10 @@ def fit_adaptation(
 ) -> Adaptation:
     """Fit slope and intercept to local scans by the mode of their posterior.
 
-    Labels follow a logistic regression on the logits. The logarithm of the slope has a normal prior around 0, the
-    intercept around 0, or around what the given prevalence alone would change. With a prevalence, the share of patients
-    among the local scans is taken as a choice of who was scanned, as in a case-control study: it does not move the
-    intercept.
+    Labels follow a logistic regression on the logits. The logarithm of the slope has a normal prior around 0. The
+    intercept has one around 0 or, if a prevalence is given, around the change that this prevalence alone implies. With
+    a prevalence, the share of patients among the local scans is treated as a choice of who was scanned, as in a
+    case-control study, and does not affect the intercept.
 
     Shapes: label [n], logits [n].
     """
@@ -114,9 +114,9 @@ def fit_adaptation(
 
 
 def expect_gain(adaptation: Adaptation, label: np.ndarray, logits: np.ndarray, source_share: float = 0.5) -> Adaptation:
-    """Estimate what an adaptation buys: the change of the Brier score, each local scan left out in turn.
+    """Estimate the gain from an adaptation: the change in the Brier score, with each local scan left out in turn.
 
-    With a given prevalence, the score is that of both classes at this prevalence.
+    If a prevalence is given, the score weights the classes by this prevalence.
 
     Shapes: label [n], logits [n].
     """

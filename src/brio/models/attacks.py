@@ -1,6 +1,6 @@
-"""What somebody who holds a participant's scan can tell from a model, measured by models of half of the participants.
+"""What somebody with a participant's scan can learn from a model, measured on models of half of the participants.
 
-``measured_attacks.csv`` has the figures of ABIDE; ``benchmarks/model_attacks.py`` writes it.
+``measured_attacks.csv`` has the results for ABIDE; ``benchmarks/model_attacks.py`` writes it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MEASURED = "measured_attacks.csv"
 
 @dataclass(frozen=True)
 class MeasuredAttacks:
-    """What a model of half of the participants of each site gives away of them; mean over both halves."""
+    """What a model fitted to half of the participants of each site reveals about them; mean over both halves."""
 
     method: str
     cohort: str
@@ -57,7 +57,7 @@ def fit_halves(method: Method, connectomes: Connectomes, n_halves: int = 2) -> l
 def measure_attacks(
     method: Method, connectomes: Connectomes, fitted: list[tuple[FittedRun, Fold, np.ndarray]], name: str
 ) -> MeasuredAttacks:
-    """Measure what models of halves give away of the participants they were fitted to."""
+    """Measure what models fitted to halves reveal about the participants they were fitted to."""
     cohort, scores = connectomes.cohort, []
     for run, fold, inside in fitted:
         usable = np.flatnonzero(~np.isin(cohort.sites, fold.one_class_sites))
@@ -110,7 +110,7 @@ def _whiten(w: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 def read_measured_attacks(method: str) -> MeasuredAttacks | None:
-    """Read what was measured of a method on ABIDE; None where it was not."""
+    """Read what was measured for a method on ABIDE; None if it was not measured."""
     lines = (files(__package__) / MEASURED).read_text(encoding="utf-8").splitlines()
     for row in csv.DictReader(lines):
         if row["method"] == method:

@@ -1,8 +1,9 @@
-"""Evidence: how well the method of a model does at left-out sites, read from a finished job; needs no torch.
+"""Evidence: how well the method of a model performs at left-out sites, read from a finished job without torch.
 
-It says for which scans a class is called, and which differences of a scan from those of the model matter. A difference
-is a **flag** where the model cannot mean the scan (it is no connectome of these regions, or the model has seen it), or
-where scans with that difference did worse at left-out sites. Else it is a **note**.
+Evidence decides for which scans a class is called, and which differences between a scan and those of the model matter.
+A difference is a **flag** if the model does not apply to the scan (it is not a connectome of these regions, or the
+model has seen it), or if scans with this difference were predicted less accurately at left-out sites. Otherwise it is a
+**note**.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ if TYPE_CHECKING:
     from ..training import Method
 
 LEAST_WITH_REASON, LEAST_SITES, LEVEL = 30, 2, 0.05
-"""A reason is tested where so many participants of so many left-out sites have it, and flags where p is below this."""
+"""A reason is tested if this many participants at this many left-out sites have it, and flags if p is below LEVEL."""
 
 TESTED = ("short", "dead_rois", "tr", "motion", "edge_sd", "far")
-"""Flags only where scans with them did worse at left-out sites."""
+"""Reasons that flag only if scans with them were predicted less accurately at left-out sites."""
 
 
 @dataclass(frozen=True)
 class ReasonEvidence:
-    """How participants with a scan that has one reason did at left-out sites."""
+    """Accuracy at left-out sites for participants whose scan has a given reason."""
 
     code: Annotated[str, one_of(*TESTED)]
     n: StoredCount  # participants of left-out sites who have it, and their sites
@@ -57,10 +58,11 @@ class ReasonEvidence:
 
 
 def compare_reasons(scans: pd.DataFrame, left_out: pd.DataFrame) -> tuple[ReasonEvidence, ...]:
-    """Test of each reason whether scans with it did worse at left-out sites.
+    """Test for each reason whether scans with it were predicted less accurately at left-out sites.
 
-    The accuracies of scans with and without the reason are compared by a one-sided z test. The variance of each is that
-    of its scans or that between its sites, whichever is larger: scans of one site are right or wrong together.
+    A one-sided z test compares the accuracies of scans with and without the reason. The variance of each accuracy is
+    that over its scans or that between its sites, whichever is larger, because scans from one site tend to be right or
+    wrong together.
     """
     right = ((scans["logit"] > 0) == scans["label"]).to_numpy(dtype=float)
     site, checked, tested = scans["fold"].to_numpy(), left_out.loc[scans["participant_id"]], []
@@ -99,11 +101,11 @@ _FINAL_SETTINGS = {
         "--set refit=true",
     ),
 }
-"""Settings whose defaults differ between run and fit: value of the model, what differs, options of 'brio run'."""
+"""Settings with different defaults in run and fit: value of the model, the difference, options of 'brio run'."""
 
 
 def describe_differing_settings(job: StoredJob, method: Method, harmonisation: HarmonisationRule) -> tuple[str, ...]:
-    """Say which settings of the evaluated runs are not those of the model, with both values and what to do."""
+    """Describe which settings differ between the evaluated runs and the model, with both values and a remedy."""
     evaluated = [run.record.settings for run in job.runs if run.record.row.method == method.name]
     if not evaluated or job.plan is None:
         return ("the settings of the evaluated runs are not stored",)
@@ -144,9 +146,10 @@ def read_evidence_job(folder: str | Path, method: str, cohort: Cohort | None = N
 
 
 def compare_participants(job: StoredJob, method: str, cohort: Cohort) -> tuple[str, ...]:
-    """Refuse evidence of another question, and say which participants of a cohort it lacks or has besides.
+    """Refuse evidence on another question, and say which participants are missing from it or only in it.
 
-    Another question are another atlas, other classes, another label of a participant, or no participant in common.
+    The question differs if the atlas, the classes or the label of any participant differ, or if no participant is in
+    common.
     """
     assert job.predictions is not None
     keys, problem = ["participant_id", "site"], ""
@@ -182,15 +185,15 @@ def compare_participants(job: StoredJob, method: str, cohort: Cohort) -> tuple[s
     if n_more := len(pairs) - n_own:
         differences.append(f"the evidence has {format_count(n_more, 'participant')} that the model was not fitted to")
     if not differences and job.summary.fingerprint != cohort.fingerprint:
-        differences.append("the evidence covers the same participants, but other scans or tables of them")
+        differences.append("the evidence covers the same participants, but their scans or tables differ")
     return tuple(differences)
 
 
 COVERAGES = tuple(k / 20 for k in range(1, 21))
 LEAST_COVERAGE = 0.1
-"""A rule that calls fewer participants is not offered: its accuracy rests on too few."""
+"""A rule that calls fewer participants is not offered, because too few determine its accuracy."""
 NEAREST_SHARE, LEAST_NEAREST = 0.1, 20
-"""The called participants nearest to the threshold, this share of them but at least so many, must beat a coin."""
+"""Of the called participants, this share nearest to the threshold (but at least this many) must beat chance."""
 _WANTED = tuple(k / 100 for k in range(50, 101))
 _Z_ONE_SIDED, _Z_TWO_SIDED = 1.6448536269514722, 1.959963984540054
 
@@ -206,13 +209,13 @@ class RiskPoint:
 
     @property
     def n_right(self) -> int:
-        """How many of them were predicted right."""
+        """How many of them were predicted correctly."""
         return round(self.accuracy * self.n)
 
 
 @dataclass(frozen=True)
 class CallRule:
-    """When a class is called: where the absolute logit reaches the threshold and the scan has no flag."""
+    """Rule for calling a class: the absolute logit reaches the threshold, and the scan has no flag."""
 
     wanted_accuracy: StoredShare  # largest accuracy for which the threshold is this one
     threshold: StoredNonNegative  # chosen on all participants of the evidence
@@ -227,14 +230,14 @@ class CallRule:
 
     @property
     def accuracy(self) -> Estimate:
-        """Of the called participants, expected at a new site; 95% interval by Wilson."""
+        """Accuracy among called participants that is expected at a new site, with a 95% Wilson interval."""
         if not self.n_called:
             return UNKNOWN
         ends = (_bound_share(self.n_right, self.n_called, sign * _Z_TWO_SIDED) for sign in (-1, 1))
         return Estimate(self.n_right / self.n_called, *ends)
 
     def describe(self) -> str:
-        """Say what the rule reached at the sites of the evidence, with the counts behind it."""
+        """Describe what the rule achieved at the sites of the evidence, with the underlying counts."""
         if not self.n_called:
             return f"none of {self.n_participants} participants without a flag was called at left-out sites"
         accuracy = self.accuracy
@@ -248,7 +251,7 @@ class CallRule:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its 95% interval; None for what cannot be computed from so few sites."""
+    """A number with its 95% interval; both are None if there are too few sites to compute them."""
 
     value: float | None
     low: float | None
@@ -260,7 +263,7 @@ class Estimate:
 
     @property
     def ends(self) -> tuple[float, float] | None:
-        """Both ends of the interval; None where there is none."""
+        """Both ends of the interval; None if there is no interval."""
         return None if self.low is None or self.high is None else (self.low, self.high)
 
     def write(self, show: Callable[[float], str], unit: str = "", kind: str = "", whole: float = 1.0) -> str:
@@ -278,13 +281,13 @@ UNKNOWN = Estimate(None, None, None)
 
 
 def make_estimate(value: float | None, low: float = np.nan, high: float = np.nan) -> Estimate:
-    """Make an estimate; what is not a number is not known."""
+    """Make an estimate; NaN becomes None."""
     return Estimate(*(float(x) if x is not None and np.isfinite(x) else None for x in (value, low, high)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """Scores of a method at test sites, each left out in turn. A participant counts once, with the mean over scans."""
+    """Scores of a method at test sites, each left out in turn. Each participant counts once (mean over scans)."""
 
     n_participants: StoredCount
     n_sites: StoredCount
@@ -310,12 +313,12 @@ class Evidence:
 
     @property
     def smoke_note(self) -> str:
-        """The sentence that marks the evidence as a smoke run; empty where it is none."""
+        """The sentence that marks the evidence as coming from a smoke run; otherwise empty."""
         return describe_smoke_run("The evidence") if self.smoke_run else ""
 
     @property
     def accuracy_in_words(self) -> str:
-        """The accuracy over participants beside that over sites, so that nobody takes one for the other."""
+        """The accuracy over participants next to that over sites, so that the two are not confused."""
         if self.accuracy is None:
             return "unknown"
         text = f"{format_percent(self.accuracy)}% of all participants, logits averaged over seeds"
@@ -325,12 +328,12 @@ class Evidence:
 
     @property
     def protocol_in_words(self) -> str:
-        """Say which model each site scored; only sites that share no scan score anything but models without them."""
+        """Say which model each site scored: one fitted without it or, in a federation, the mean of others."""
         return "each left out in turn" if self.brier is not None else "each scoring the mean of the other sites' models"
 
     @property
     def averaged_sites(self) -> str:
-        """Say which sites the mean AUC is of."""
+        """Say over which sites the mean AUC was taken."""
         if self.n_two_class_sites == self.n_sites:
             return "sites"
         return f"the {self.n_two_class_sites} sites with both classes"
@@ -408,7 +411,7 @@ def gather_evidence(
 
 
 def flag_by_other_sites(people: pd.DataFrame, left_out: pd.DataFrame) -> np.ndarray:
-    """Find which participants of each site are flagged by what was learned at the other sites. Shape [n], bool."""
+    """Find the participants of each site who are flagged by rules learned at the other sites. Shape [n], bool."""
     flagged, site = np.empty(len(people), dtype=bool), people["fold"].to_numpy()
     for e in np.unique(site):
         reasons = compare_reasons(people[site != e], left_out)
@@ -452,7 +455,7 @@ def trace_risk(label: np.ndarray, logits: np.ndarray) -> tuple[RiskPoint, ...]:
 
 
 def learn_call_rules(label: np.ndarray, logits: np.ndarray, site: np.ndarray) -> tuple[CallRule, ...]:
-    """Choose a threshold for every wanted accuracy, and score it at each site by one chosen on the other sites.
+    """Choose a threshold for every required accuracy, and score each site with a threshold chosen on the other sites.
 
     Shapes: label [n], logits [n], site [n].
     """
@@ -497,5 +500,5 @@ def _bound_share(count: Any, total: Any, z: float) -> Any:
 
 
 def choose_rule(rules: tuple[CallRule, ...], wanted_accuracy: float) -> CallRule | None:
-    """Choose the rule for a wanted accuracy; None where no rule reaches it."""
+    """Choose the rule for a required accuracy; None if no rule reaches it."""
     return next((rule for rule in rules if rule.wanted_accuracy >= wanted_accuracy - 1e-9), None)

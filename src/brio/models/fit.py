@@ -1,4 +1,4 @@
-"""Fit a method to all sites of a cohort, with what a new hospital needs; add evidence; adapt a model to a hospital."""
+"""Fit a method to all sites of a cohort for use at new hospitals, add evidence, and adapt a model to a hospital."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from .predict import PREDICTION_REESTIMATES
 from .ranges import LEAST_SITES_OF_MODEL, ONE_SITE, learn_ranges
 
 SCANS = 256
-"""Source scans whose halves say how much a scan changes from minute to minute."""
+"""Number of source scans whose halves are used to measure how much a scan changes from minute to minute."""
 
 
 def fit_model(
@@ -58,10 +58,11 @@ def fit_model(
 ) -> Model:
     """Fit a method to all sites of a cohort.
 
-    A closed-form model chooses its penalty by inner folds over all sites. A network chooses its epoch on two
-    validation sites, and is then trained again on all sites to that epoch; where scans are harmonised it is not
+    A closed-form model chooses its penalty by inner folds over all sites. A neural network chooses its epoch on two
+    validation sites, and is then trained again on all sites up to that epoch. If scans are harmonised, it is not
     trained again, because harmonisation is fitted without the validation sites. With fewer than four sites with both
-    classes, inner folds choose its epoch: each of three sites in turn, or fifths of the participants of two sites.
+    classes, inner folds choose the epoch. They withhold each of three sites in turn, or fifths of the participants of
+    two sites.
     """
     prepared = spec if isinstance(spec, Job) else None
     spec = spec.spec if isinstance(spec, Job) else spec
@@ -109,19 +110,20 @@ def fit_model(
 
 
 def require_consent_to_scans(method: Method, holds_scans: bool) -> None:
-    """Refuse to write numbers of single source scans, unless the user has said that the model may hold them."""
+    """Refuse to write values of single source scans, unless the user has allowed the model to hold them."""
     if method.facts.keeps_scans and not holds_scans:
         raise BrioError(
-            f"a model of '{method.name}' stores values of single source scans: {method.facts.keeps_scans}. Anyone with "
-            "it can recognise participants and read their labels. Choose log-ridge, or give --holds-scans and treat "
-            "the model as participant data"
+            f"a model of '{method.name}' stores values of single source scans: {method.facts.keeps_scans}. Anyone "
+            "who has it can recognise participants and read their labels. Choose log-ridge, or give --holds-scans and "
+            "treat the model as participant data"
         )
 
 
 def settle_final_settings(name: str, values: Mapping[str, Any], harmonised: bool = False) -> Method:
     """Make a method with the settings that a final model needs, unless the user has set them otherwise.
 
-    Closed-form models choose by inner folds, networks are trained again on all sites unless scans are harmonised.
+    Closed-form models choose by inner folds. Neural networks are trained again on all sites, unless scans are
+    harmonised.
     """
     settled = settle_without_validation(name, values)
     method = make_method(name, settled)
@@ -140,7 +142,7 @@ def define_final_model(
 ) -> tuple[Method, list[Run]]:
     """Define the final model of a cohort, for ``brio fit`` and :class:`~brio.BrioClassifier` alike.
 
-    A method that needs no validation scans learns from all sites, whatever ``validation_sites`` says.
+    A method that needs no validation scans is fitted to all sites, whatever ``validation_sites`` says.
     """
     rule = rule or HarmonisationRule()
     method = settle_final_settings(name, values, rule.kind != "none")
@@ -173,7 +175,7 @@ def remove_fit_job(folder: Path) -> None:
 
 
 def complete_model(method: Method, members: Sequence[Member], connectomes: Connectomes, whole: Cohort) -> Model:
-    """Add to fitted runs what a new hospital needs: ranges of source scans, intervals, what was learned from."""
+    """Add to fitted runs what a new hospital needs: ranges of source scans, intervals and training data facts."""
     cohort, folds = connectomes.cohort, [member.fitted.run.fold for member in members]
     learned = np.unique(np.concatenate([method.training_scans(cohort, fold) for fold in folds]))
     sites, labels = cohort.sites[learned], cohort.labels[learned]
@@ -210,13 +212,14 @@ def complete_model(method: Method, members: Sequence[Member], connectomes: Conne
 
 
 def learn_interval_factor(model: Model, connectomes: Connectomes, scans: np.ndarray) -> float:
-    """Learn the factor on the spread of re-estimates that makes intervals fit the halves of source scans.
+    """Learn the factor by which the spread of re-estimates must be widened to match the halves of source scans.
 
-    Blocks of a few frames keep the fast dynamics of a scan, but not what changes from minute to minute: wakefulness,
-    motion, drift. So the spread of re-estimates is too small for an interval about other minutes. The factor is the
-    root mean squared difference of the logits of two halves, each in units of what the re-estimates of the first half
-    suggest; at least 1. So it also allows for what a short scan does not tell about its own spread. Scans with a half
-    that is too short for a connectome or has no signal are left out; if none remains, the factor is 1, with a warning.
+    Blocks of a few frames preserve the fast dynamics of a scan, but not what changes from minute to minute, such as
+    wakefulness, motion and drift. The spread of re-estimates is therefore too small for an interval about other
+    minutes. The factor is the root mean square difference between the logits of two halves, each difference in units of
+    the spread that the re-estimates of the first half suggest. It is at least 1. It therefore also allows for how
+    poorly a short scan determines its own spread. Scans with a half that is too short for a connectome or has no signal
+    are left out; if none remains, the factor is 1, with a warning.
     """
     cohort = connectomes.cohort
     chosen = scans[choose_balanced_subset(connectomes.ids[scans], cohort.sites[scans], cohort.labels[scans], SCANS, 0)]
@@ -239,10 +242,10 @@ def learn_interval_factor(model: Model, connectomes: Connectomes, scans: np.ndar
 
 
 def halve_scans(cohort: Cohort) -> tuple[Cohort, Cohort]:
-    """Return the cohort of the first halves of all scans, and that of their second halves.
+    """Return a cohort of the first halves of all scans, and a cohort of their second halves.
 
-    Halves of a scan hold equally many valid frames; the last of an odd number is left out. Of a scan that is averaged
-    over sessions, they are the halves of all its sessions.
+    Both halves of a scan have the same number of valid frames; if the number is odd, the last frame is left out. If a
+    scan is averaged over sessions, its halves are those of all its sessions.
     """
     sessions = read_session_frames(cohort.participants) or [np.empty(0, dtype=np.int64)] * len(cohort)
     parts: list[list[np.ndarray]] = []  # valid frames of each session of each scan
@@ -267,7 +270,7 @@ def evaluate_model(
 ) -> Model:
     """Evaluate the method of a model at every site in turn, with the settings of the model, and add the evidence.
 
-    Closed-form methods are also fitted to each half of the participants, to measure what the model gives away of them.
+    Closed-form methods are also fitted to each half of the participants, to measure what the model reveals about them.
     """
     job = spec if isinstance(spec, Job) else prepare_job(spec, progress, say, [model.method])
     spec, method = job.spec, model.method
@@ -290,7 +293,7 @@ def evaluate_model(
 
 
 def add_evidence(model: Model, folder: str | Path, connectomes: Connectomes | None = None) -> Model:
-    """Return a model with the evidence that a finished job has on its method, see :func:`gather_evidence`."""
+    """Return a model with the evidence from a finished job that evaluated its method, see :func:`gather_evidence`."""
     if connectomes is not None:
         model.require_own(connectomes.cohort, "give that cohort, after exclusions")
     fingerprint, rule = model.training.fingerprint, model.harmonisation
@@ -308,9 +311,9 @@ def adapt_model(
 ) -> Model:
     """Adapt a model to a hospital: slope and intercept of its logits change, its weights never do.
 
-    Both are fitted to the labelled scans of the hospital and shrunk towards no change, so that few scans do little.
-    Scans that are no connectomes of its regions (the flag ``foreign``) are left out. An adapted model is adapted anew
-    from the original.
+    Both are fitted to the labelled scans of the hospital and shrunk towards no change, so that few scans have little
+    effect. Scans that are not connectomes of the model's regions (the flag ``foreign``) are left out. If the model was
+    already adapted, adaptation starts again from the original model.
     """
     widths = choose_widths(model.evidence, slope_width, intercept_width)
     check_atlas(model.atlas, cohort)
@@ -343,7 +346,7 @@ def adapt_model(
 
 
 def find_implied_share(model: Model) -> float:
-    """Return the share of patients that the logits of a model stand for: one half where its loss balances classes."""
+    """Return the share of patients that the logits of a model assume: one half if its loss balances the classes."""
     if model.method.facts.balances_classes:
         return 0.5
     n_controls, n_patients = np.array(list(model.training.sites.values())).sum(0)

@@ -4,13 +4,13 @@
 file                           what
 =============================  ========================================================================
 ``model.json``                 method, settings, training, ranges, evidence and adaptation
-``rois.tsv``                   ROIs in the order that scans must have
+``rois.tsv``                   ROIs in the order required of all scans
 ``mean.safetensors``           mean connectome of the source sites
-``patterns.safetensors``       what it reads, over all source scans, where its method explains that
+``patterns.safetensors``       what the model uses, over all source scans, if its method can explain this
 ``weights-SEED.safetensors``   one member of the model
-``harmonisation-SEED...``      its site effects, where sites were harmonised
-``MODEL_CARD.md``              all of this for people
-``SHA256SUMS``                 hashes; ``sha256sum --check SHA256SUMS`` reads it too
+``harmonisation-SEED...``      its site effects, if sites were harmonised
+``MODEL_CARD.md``              all of this for human readers
+``SHA256SUMS``                 hashes, which ``sha256sum --check SHA256SUMS`` can check
 =============================  ========================================================================
 """
 
@@ -65,7 +65,7 @@ StoredSize = Annotated[float, Meta(gt=0, le=1e9)]
 
 @dataclass(frozen=True)
 class MemberRecord:
-    """What ``model.json`` says of one member; its tensors lie in files of their own."""
+    """What ``model.json`` contains for one member; its tensors are in separate files."""
 
     seed: StoredCount
     validation_sites: tuple[str, ...]
@@ -79,7 +79,7 @@ class MemberRecord:
 
 @dataclass(frozen=True)
 class ModelRecord:
-    """What ``model.json`` holds."""
+    """The content of ``model.json``."""
 
     format: int
     brio: str
@@ -102,16 +102,16 @@ class ModelRecord:
 
 
 _OF_RUN = ("validation_auc", "selected_epoch", "trained_epochs", "block_length", "details")
-"""What a record of a member has as its fitted run has it."""
+"""Fields that the record of a member takes unchanged from its fitted run."""
 _OF_MODEL = (
     *("classes", "block_length", "interval_factor", "training", "ranges", "known_scans", "evidence", "estimator"),
     *("adaptation", "attacks"),
 )
-"""What ``model.json`` has as the model has it."""
+"""Fields that ``model.json`` takes unchanged from the model."""
 
 
 def write_model(model: Model, out: str | Path) -> None:
-    """Write a model to a new folder, which is there whole or not at all."""
+    """Write a model to a new folder atomically."""
     with create_whole_folder(Path(out)) as folder:
         files: dict[str, str | dict[str, Tensor]] = {MODEL: _write_record(model), ROIS: format_table(model.atlas.rois)}
         files |= {MEAN: {"mean": model.mean}, CARD: write_card(model)}
@@ -187,10 +187,10 @@ def _describe_range(limits: tuple[float, ...] | None, unit: str) -> str:
 
 
 def read_model(path: str | Path) -> Model:
-    """Read a model that :func:`write_model` wrote, and check every file of it.
+    """Read a model that :func:`write_model` wrote, and check each of its files.
 
-    A folder may come from anywhere: what a file holds is checked against what the method declares before it is used,
-    and before it takes memory.
+    A folder is not trusted: the content of each file is checked against the declarations of the method before it is
+    used and before memory is allocated.
     """
     folder = Path(path)
     listed = check_sums(folder)
@@ -272,7 +272,7 @@ def _check_record(record: ModelRecord, path: Path) -> None:
         sites = one.harmonised_sites
         found = "none" if sites is None else "some" if sites else "no"
         if found != expected or (sites and len(set(sites)) < len(sites)):
-            problem = problem or f"has other harmonised sites in seed {one.seed} than its harmonisation ({kind}) needs"
+            problem = problem or f"has harmonised sites for seed {one.seed} that do not match the harmonisation {kind}"
     if problem:
         raise file_error(path, problem, GET_AGAIN)
 
@@ -287,8 +287,9 @@ def _make_method(record: ModelRecord, folder: Path) -> Method:
         raise file_error(folder / MODEL, str(error), remedy) from error
     if method.version != record.version:
         raise BrioError(
-            f"{folder / MODEL}: was fitted by version {record.version} of '{record.method}' (brio {record.brio}); this "
-            f"brio has version {method.version}, whose margins differ. Use brio {record.brio}, or fit the model again"
+            f"{folder / MODEL}: was fitted by version {record.version} of '{record.method}' (brio {record.brio}), but "
+            f"the installed version {method.version} gives different margins. Use brio {record.brio}, or fit the model "
+            "again"
         )
     return method
 

@@ -1,4 +1,4 @@
-"""Recognise scans that a model has seen, by short digests from which nothing else can be read."""
+"""Recognise scans that a model has seen, by short digests that reveal nothing else."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ..cohort.scans import find_joined_scans, hash_scan
 from ..schemas import Hex
 
 DIGITS = 8
-"""Hexadecimal digits of a digest: among a thousand scans, one in four million others is taken for one of them."""
+"""Hexadecimal digits of a digest: with a thousand known scans, one in four million others is mistaken for one."""
 
 
 @dataclass(frozen=True)
 class KnownScans:
-    """Digests of the frames of some scans, and of the sessions that some of them were joined of.
+    """Digests of the frames of scans, and of the sessions from which joined scans were made.
 
-    A digest changes with every bit of the frames. So a scan is recognised where the same file is read again, and not
-    where it was preprocessed or rounded anew. Sessions are recognised where the import recorded their hashes.
+    A digest changes with every bit of the frames. A scan is therefore recognised if the same file is read again, but
+    not if it was preprocessed or rounded again. Sessions are recognised if the import recorded their hashes.
     """
 
     salt: Hex  # made of all of these scans, so that digests of two sets of scans cannot be compared

@@ -1,4 +1,4 @@
-"""A fitted model that leaves home: what it is made of, and the margins it gives to any scans."""
+"""A fitted model for use at other sites: its parts, and the margins that it computes for scans."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class TrainingFacts:
 
 
 def require_finite(values: np.ndarray) -> np.ndarray:
-    """Return what a model computed of scans; an error where a value is not finite."""
+    """Return what a model computed for scans; raise an error if a value is not finite."""
     if np.isfinite(values).all():
         return values
     raise BrioError(f"the model has no finite margin for some of these scans, so it is damaged; {GET_AGAIN}")
@@ -79,13 +79,13 @@ class Margins(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Ensemble:
-    """Fitted runs of one method, whose logits are averaged."""
+    """Fitted runs of one method with averaged logits."""
 
     method: Method  # with its settings
     members: tuple[Member, ...]  # one for each seed
 
     def collect_margins(self, plain: Connectomes, request: ReestimateRequest | None = None) -> Margins:
-        """Compute the margins of scans, and of re-estimates that all members share."""
+        """Compute the margins of scans, and of re-estimates shared by all members."""
         index = torch.arange(len(plain), device=plain.device)
         full = np.empty((len(self.members), len(plain)))
         reestimated = np.empty((*full.shape, 0 if request is None else request.K))
@@ -110,7 +110,7 @@ class Ensemble:
 
         Shapes: returns [S, n, J + 1].
 
-        Returns the last column is the intercept; a row adds up to the margin. None where the method has no factors.
+        The last column is the intercept, and each row adds up to the margin. Returns None if the method has no factors.
         """
         if self.method.intercept(self.members[0].fitted) is None:
             return None
@@ -123,7 +123,7 @@ class Ensemble:
         return np.stack(parts)
 
     def gather_inputs(self, plain: Connectomes, member: Member) -> Inputs:
-        """Gather scans as a member reads them."""
+        """Gather scans in the form that a member reads."""
         connectomes = plain if member.harmoniser is None else HarmonisedConnectomes(plain, member.harmoniser)
         return self.method.gather_inputs(connectomes)
 
@@ -160,7 +160,7 @@ class Model(Ensemble):
 
     @property
     def harmonisation(self) -> HarmonisationRule:
-        """How sites were harmonised."""
+        """How connectomes were harmonised."""
         harmoniser = self.members[0].harmoniser
         return HarmonisationRule() if harmoniser is None else harmoniser.rule
 
@@ -169,26 +169,26 @@ class Model(Ensemble):
         return bool(cohort.fingerprint) and cohort.fingerprint == self.training.fingerprint
 
     def require_own(self, cohort: Cohort, remedy: str) -> None:
-        """Refuse another cohort than the one that the model was fitted to."""
+        """Refuse any cohort other than the one that the model was fitted to."""
         if not self.was_fitted_to(cohort):
             own = f"{self.training.cohort}, {self.training.n_scans} scans"
             raise BrioError(f"{cohort.name}: is not the cohort that the model was fitted to ({own}); {remedy}")
 
     def find_learned_scans(self, cohort: Cohort) -> np.ndarray:
-        """Find scans that the model was fitted to. One of sums holds no digests: all scans of its sites count."""
+        """Find scans that the model was fitted to. A federated model holds no digests: all scans of its sites count."""
         learned = self.known_scans.recognise(cohort)
         if self.training.federated and "site" in cohort.participants:
             learned |= cohort.participants["site"].astype(str).isin(list(self.training.sites)).to_numpy()
         return learned
 
     def find_known_scans(self, cohort: Cohort) -> np.ndarray:
-        """Find the scans that the model has seen, learned from or adapted to. Shape [n], bool."""
+        """Find the scans that the model has seen, because it was fitted or adapted to them. Shape [n], bool."""
         adapted = None if self.adaptation is None else self.adaptation.known_scans
         learned = self.find_learned_scans(cohort)
         return learned if adapted is None else learned | adapted.recognise(cohort)
 
     def check_scans(self, plain: Connectomes) -> pd.DataFrame:
-        """Say in what scans differ from those of the model, see :func:`~brio.models.ranges.check_ranges`."""
+        """Describe how scans differ from those of the model, see :func:`~brio.models.ranges.check_ranges`."""
         flags = () if self.evidence is None else [one.code for one in self.evidence.reasons if one.is_flag]
         return check_ranges(self.ranges, self.mean, plain, self.find_known_scans(plain.cohort), flags)
 
@@ -210,14 +210,14 @@ class Model(Ensemble):
         return self.average_members(self.compute_margins(plain, reestimates))
 
     def average_members(self, margins: Margins) -> Margins:
-        """Average members as :meth:`Ensemble.average_members`; logits of an adapted model follow its hospital."""
+        """Average members as :meth:`Ensemble.average_members` does, then apply the adaptation, if there is one."""
         logits = super().average_members(margins)
         if self.adaptation is None:
             return logits
         return Margins(*(require_finite(self.adaptation.apply(part)) for part in logits))
 
     def request_reestimates(self, plain: Connectomes, reestimates: int) -> ReestimateRequest:
-        """Ask for drawn re-estimates of all scans, the same for all members."""
+        """Request drawn re-estimates of all scans, the same for all members."""
         blocks = clip_block_length(self.block_length, plain.n_frames, BlockRule())
         return ReestimateRequest(np.arange(len(plain)), blocks, _SEED, _REFRESH, reestimates)
 
@@ -267,7 +267,7 @@ def _advise_on_number(atlas: Atlas, cohort: Cohort, theirs: list[str], own: list
 
 
 def check_classes(classes: tuple[str, str], cohort: Cohort, same_names: bool = False) -> None:
-    """Refuse labelled scans whose classes are exchanged or, where they must have the same names, have others."""
+    """Refuse labelled scans whose classes are swapped or, if the names must match, have other names."""
     if same_names and {cohort.classes, cohort.classes[::-1]}.isdisjoint({classes, UNNAMED_CLASSES}):
         found = f"its classes are {' and '.join(cohort.classes)}, but {' and '.join(classes)} are expected"
         names = ",".join(classes)

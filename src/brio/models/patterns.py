@@ -1,4 +1,4 @@
-"""What a fitted run reads of scans: patterns of edges, shares of factors; and groups of ROIs to show them by."""
+"""What a fitted run uses: patterns of edges and shares of factors, and groups of ROIs for displaying them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TINY = np.finfo(float).tiny
 
 
 class Reading(NamedTuple):
-    """What a fitted run reads of n scans, each in K versions: the full scan (K = 1), or re-estimates of it.
+    """What a fitted run computes for n scans, each in K versions: the full scan (K = 1), or its re-estimates.
 
     Shapes: margin [n, K], contributions [n, K, J], pattern [K, edges], difference [K, edges].
     """
@@ -35,7 +35,7 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Patterns:
-    """What one member of a model reads, over all scans that it learned from. No number is of a single scan.
+    """What one member of a model uses, over all scans it was fitted to. No value belongs to a single scan.
 
     Shapes: pattern [edges], factor_share [J], factor_mean [2, J], factor_sd [J].
     """
@@ -47,7 +47,7 @@ class Patterns:
     factor_sd: np.ndarray | None = None  # standard deviation of its contribution over scans
 
     def list_factors(self, classes: tuple[str, str], end: str = "") -> dict[str, np.ndarray | None]:
-        """List what is known of the factors, by the columns of a table."""
+        """List what is known about the factors, by the columns of a table."""
         means = {} if self.factor_mean is None else dict(zip(classes, self.factor_mean, strict=True))
         columns = {"share": self.factor_share} | {f"mean_{name}": mean for name, mean in means.items()}
         return {f"{name}{end}": values for name, values in (columns | {"sd": self.factor_sd}).items()}
@@ -55,7 +55,7 @@ class Patterns:
 
 @dataclass(frozen=True, eq=False)
 class CohortReading:
-    """What the members of a model read of the scans of a cohort."""
+    """What the members of a model use in the scans of a cohort."""
 
     name: str  # of the cohort
     n_learned: int  # scans of this cohort that the model was fitted to; it learns nothing from sites with one class
@@ -65,7 +65,7 @@ class CohortReading:
 
 
 def find_varying(score: np.ndarray) -> np.ndarray:
-    """Whether scores [n, ...] vary over scans by more than rounding. Shape [...]."""
+    """Whether values [n, ...] vary over scans by more than rounding errors. Shape [...]."""
     return np.ptp(score, axis=0) > 1e-12 * np.abs(score).max(0)
 
 
@@ -77,7 +77,7 @@ def read_scans(
     reestimates: ReestimateRequest | None = None,
     label: np.ndarray | None = None,
 ) -> Reading:
-    """Read from scans [n], and their labels [n], what a method explains."""
+    """Compute what a method can explain, from scans [n] and their labels [n]."""
     index, parts = torch.from_numpy(scans).to(inputs.connectomes.device), -(-len(scans) // SCANS_AT_A_TIME)
     versions: Iterator[tuple[np.ndarray, Scans]] = (
         ((chunk, inputs.take(index[chunk])) for chunk in np.array_split(np.arange(len(scans)), parts))
@@ -120,9 +120,9 @@ def _compute_slopes(edges: np.ndarray, products: np.ndarray, score: np.ndarray) 
 def compute_shares(contributions: np.ndarray, margin: np.ndarray) -> np.ndarray:
     """Compute the share of each factor in the variance of the margin.
 
-    It is the covariance of its contribution with the margin over the variance of the margin. Shares sum to one, since
-    contributions add up to the margin; a factor that works against the others has a negative one. All are 0 where the
-    margin does not vary.
+    The share is the covariance of a contribution with the margin, divided by the variance of the margin. Shares sum to
+    one, because contributions add up to the margin; a factor that works against the others has a negative share. All
+    shares are 0 if the margin does not vary.
 
     Shapes: contributions [n, J], margin [n]; returns [J].
     """
@@ -133,7 +133,7 @@ def compute_shares(contributions: np.ndarray, margin: np.ndarray) -> np.ndarray:
 
 
 def summarise_reading(reading: Reading, label: np.ndarray) -> Patterns:
-    """Summarise what a fitted run reads of full scans, by their labels [n]."""
+    """Summarise what a fitted run uses in full scans, by their labels [n]."""
     n = len(reading.margin)
     pattern = None if reading.pattern is None else reading.pattern[0]
     if reading.contributions is None:
@@ -144,7 +144,7 @@ def summarise_reading(reading: Reading, label: np.ndarray) -> Patterns:
 
 
 COLUMNS = ("network", "group", "code_group", "lobe")
-"""Columns of a table of ROIs that name groups, the first that is there is used."""
+"""Columns of a table of ROIs that name groups; the first one that exists is used."""
 CLUSTERS = 7
 
 

@@ -1,4 +1,4 @@
-"""Predict scans with a model: logits, intervals, calls, warnings, and which regions speak for each."""
+"""Predict scans with a model: logits, intervals, calls, warnings, and the contribution of each region."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ from .model import Ensemble, Model, check_atlas, check_classes
 def compute_region_contributions(model: Ensemble, plain: Connectomes) -> np.ndarray | None:
     """Compute what the edges of each region add to the margin of each scan, averaged over members.
 
-    The contribution of an edge is its coefficient times its difference from the mean of the source scans. Each of its
-    two regions gets half of it, so that a row adds up to the margin, less its value at that mean.
+    The contribution of an edge is its coefficient times its difference from the mean of the source scans. Each of the
+    two regions of an edge gets half of its contribution, so that a row adds up to the margin minus the margin at that
+    mean.
 
     Shapes: returns [n, P].
 
-    Returns None where the margin is not a sum over edges.
+    Returns None if the margin is not a sum over edges.
     """
     u, v = np.triu_indices(plain.n_rois, 1)
     edge = np.arange(len(u))
@@ -55,12 +56,12 @@ _KNOWN_COLUMNS = (
 
 
 def warn_of_differences(model: Model, cohort: Cohort) -> list[str]:
-    """Say in what scans differ from those of the model that need not be refused."""
+    """Describe differences from the scans of the model that are no reason to refuse."""
     return [line for warn in (_warn_of_rois, _warn_of_classes, _warn_of_extraction) for line in warn(model, cohort)]
 
 
 def _warn_of_rois(model: Model, cohort: Cohort) -> list[str]:
-    """Warn where the order of the ROIs could not be checked."""
+    """Warn if the order of the ROIs could not be checked."""
     without = [name for name, atlas in (("scans", cohort.atlas), ("model", model.atlas)) if atlas.is_unnamed]
     if not without:
         return []
@@ -78,7 +79,7 @@ def _warn_of_classes(model: Model, cohort: Cohort) -> list[str]:
     people = ClassNames()
     meant = (f" ({people.positives})", f" ({people.negatives})") if model.classes == UNNAMED_CLASSES else ("", "")
     return [
-        f"warning: labels are {zero} and {one}, the model has {own_zero} and {own_one}: {one} is taken as "
+        f"warning: labels are {zero} and {one}, but the model has {own_zero} and {own_one}: {one} is taken as "
         f"{own_one}{meant[0]} of the model, {zero} as {own_zero}{meant[1]}; change this with --patient and --control"
     ]
 
@@ -90,11 +91,11 @@ def _warn_of_extraction(model: Model, cohort: Cohort) -> list[str]:
         return []
     both = [[f"--{key.replace('_', '-')} {value}" for key, value in ways.items()] for ways in (theirs, own)]
     said, asked = map(" ".join, both)
-    return [f"warning: the scans were extracted with {said}, those of the model with {asked}: use the same options"]
+    return [f"warning: the scans were extracted with {said}, but those of the model with {asked}: use the same options"]
 
 
 def remark_on_local_scans(model: Model, cohort: Cohort) -> list[str]:
-    """Say what speaks against adapting a model to these scans."""
+    """Describe reasons not to adapt a model to these scans."""
     lines = warn_of_differences(model, cohort)
     known = cohort.labelled & find_filled(cohort.participants, "site")
     sites = sorted(set(cohort.participants["site"][known].astype(str))) if known.any() else []
@@ -107,7 +108,7 @@ def remark_on_local_scans(model: Model, cohort: Cohort) -> list[str]:
 
 
 def suggest_label_column(cohort: Cohort) -> list[str]:
-    """Say which options read labels, where no scan has one and the table has further columns."""
+    """Say which options read labels, if no scan has a label and the table has further columns."""
     further = cohort.participants.drop(columns=[*_KNOWN_COLUMNS], errors="ignore")
     if cohort.labelled.any() or further.columns.empty:
         return []
@@ -127,7 +128,7 @@ NO_CALL = "no call"
 
 @dataclass(frozen=True, eq=False)
 class ScanPredictions:
-    """Predictions of a model for some scans.
+    """Predictions of a model for a set of scans.
 
     Shapes: logit [n], regions [n, P].
     """
@@ -183,11 +184,11 @@ def predict_scans(
 
 
 def compute_half_width(resampled: np.ndarray, level: float = LEVEL) -> np.ndarray:
-    """Compute half the width of the prediction interval of each logit for equally many other minutes of a scan.
+    """Compute half the width of the prediction interval of each logit for the same number of other minutes of a scan.
 
-    The spread of re-estimates says how far the logit of these minutes lies from that of an endless scan. Other minutes
-    lie as far from it on their own, so their logit differs from this one by the root of two times as much. A model
-    multiplies this by its ``interval_factor``.
+    The spread of re-estimates estimates how far the logit of these minutes lies from that of an infinitely long scan.
+    The logit of other minutes lies equally far from it, independently, so the two logits differ by sqrt(2) times as
+    much. A model multiplies this by its ``interval_factor``.
 
     Shapes: resampled [n, K]; returns [n].
     """
@@ -197,7 +198,7 @@ def compute_half_width(resampled: np.ndarray, level: float = LEVEL) -> np.ndarra
 
 
 def find_flagged(checked: pd.DataFrame) -> np.ndarray:
-    """Find the scans that get no call whatever their logit: those with a flag. Shape [n], bool."""
+    """Find the scans that get no call whatever their logit, because they have a flag. Shape [n], bool."""
     return np.asarray(checked["flag"] != "")
 
 
@@ -207,7 +208,7 @@ def find_called(table: pd.DataFrame) -> np.ndarray:
 
 
 def call_scans(logit: np.ndarray, rule: CallRule | None, classes: tuple[str, str], flagged: np.ndarray) -> np.ndarray:
-    """Name the class of each scan whose logit is large enough.
+    """Name the called class of each scan with a large enough logit and no flag.
 
     Shapes: logit [n], flagged [n]; returns [n].
     """

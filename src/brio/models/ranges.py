@@ -1,4 +1,4 @@
-"""How new scans compare with those of a model: whether it has seen them, and in what they differ."""
+"""How new scans compare with those of a model: whether the model has seen them, and how they differ."""
 
 from __future__ import annotations
 
@@ -28,40 +28,40 @@ REASONS = {
     "far": "far from the mean connectome",
     "tr_unknown": "repetition time unknown",
 }
-"""Codes of what may be said of a scan, and their names in a count."""
+"""Codes of the remarks that a scan may get, and their names in counts."""
 
 CANNOT_BE_MEANT = ("foreign", "known")
-"""Always flags."""
+"""Reasons that always flag."""
 
 PARTICIPANTS_BEHIND = 10
-"""A stored limit is a value that so many participants reach, or is computed from quartiles with more beyond them."""
+"""At least this many participants lie beyond every stored limit, or beyond the quartiles it is computed from."""
 
 LEAST_PARTICIPANTS = 4 * PARTICIPANTS_BEHIND
-"""Fewer have no quartile with so many beyond it: their ranges are not stored."""
+"""With fewer participants, too few lie beyond the quartiles, and the ranges are not stored."""
 
 SHORT_SHARE = 0.05
-"""All but this share of the source participants have at least the frames that a new scan is compared with."""
+"""A new scan is compared with a number of frames that all but this share of the source participants have."""
 
 TOLERATED_SHARE = 0.95
-"""A scan is short where it has less than this share of them; a few frames do not matter."""
+"""A scan is short if it has less than this share of that number; a few frames do not matter."""
 
 FENCE = 1.5
-"""Continuous quantities are usual up to so many interquartile ranges of their logarithm beyond the quartiles."""
+"""Continuous quantities are usual up to this many interquartile ranges (of their logarithm) beyond the quartiles."""
 
 FOREIGN_DISTANCE = 0.9
-"""Distance from which a scan is foreign to every model; to most it is so from a smaller one on, see `ScanRanges`."""
+"""Distance from which a scan is foreign to every model; for most models a smaller one is enough, see `ScanRanges`."""
 
 LEAST_SITES_OF_MODEL = 2
 ONE_SITE = (
-    f"a model for other hospitals needs at least {LEAST_SITES_OF_MODEL} sites with both classes, because how "
-    "far a new hospital may differ is estimated from how far sites differ; add sites, or use 'brio run COHORT "
-    "--protocol kfold --out DIR' to see what can be learned within one site"
+    f"a model for other hospitals needs at least {LEAST_SITES_OF_MODEL} sites with both classes, because the "
+    "differences to expect at a new hospital are estimated from those between sites; add sites, or use 'brio run "
+    "COHORT --protocol kfold --out DIR' to see what can be learned within one site"
 )
 
 
 @dataclass(frozen=True)
 class ScanRanges:
-    """What is usual among the source participants of a model; all None where they are fewer than 40."""
+    """What is usual among the source participants of a model; all values are None if there are fewer than 40."""
 
     least_frames: StoredNonNegative | None = None  # frames that 95% of the source participants have at least
     tr: tuple[float, float] | None = None
@@ -72,7 +72,7 @@ class ScanRanges:
 
     @property
     def foreign_distance(self) -> float:
-        """Half way from what is usual to a distance of one, which connectomes have that share nothing."""
+        """Halfway between the usual distance and one, the distance of connectomes that have nothing in common."""
         return FOREIGN_DISTANCE if self.distance is None else min(FOREIGN_DISTANCE, (1 + self.distance) / 2)
 
 
@@ -130,7 +130,7 @@ _QUARTILE, _FEWEST_FRAMES = 0.6744897501960817, 1.6448536269514722
 
 
 def sum_facts(connectomes: Connectomes) -> np.ndarray:
-    """Sum up the logarithms of frames, repetition time, motion, spread, and regions without signal and one.
+    """Sum the logarithms of frames, repetition time, motion, spread, and regions without signal plus one.
 
     Returns one row per quantity: number, sum and sum of squares. Shape [5, 3].
     """
@@ -145,7 +145,7 @@ def sum_logs(values: np.ndarray) -> np.ndarray:
 
 
 def read_ranges(sums: np.ndarray, distance: np.ndarray) -> ScanRanges:
-    """Read ranges from sums over scans that nobody has together; logarithms are taken as normal.
+    """Compute ranges from sums over scans that are never pooled; logarithms are assumed to be normal.
 
     Shapes: sums [5, 3], as :func:`sum_facts` returns them, distance [3].
     """
@@ -169,8 +169,8 @@ def read_ranges(sums: np.ndarray, distance: np.ndarray) -> ScanRanges:
 def measure_distances(connectomes: Connectomes, scans: np.ndarray, means: Tensor) -> np.ndarray:
     """Measure how far connectomes lie from mean connectomes: one minus the correlation over edges with signal.
 
-    A correlation ignores how strong the edges of a scan are as a whole. The distance is near one for regions in
-    another order, for another atlas and for noise.
+    A correlation ignores the overall strength of the edges of a scan. The distance is near one for another atlas, for
+    regions in another order and for noise.
 
     Shapes: scans [n], means [m, P, P]; returns [n, m].
     """
@@ -193,7 +193,7 @@ def measure_distances(connectomes: Connectomes, scans: np.ndarray, means: Tensor
 def check_ranges(
     ranges: ScanRanges, mean: Tensor, connectomes: Connectomes, known: np.ndarray, flags: Iterable[str] = ()
 ) -> pd.DataFrame:
-    """Say of every scan in what it differs from the source scans of a model.
+    """Describe how each scan differs from the source scans of a model.
 
     Shapes: mean [P, P], known [n].
 
@@ -259,9 +259,10 @@ def _write_reason(code: str, scan: dict[Any, Any], ranges: ScanRanges) -> str:
 
 
 def check_left_out_sites(connectomes: Connectomes) -> pd.DataFrame:
-    """Check the scans of each site against the ranges of the other sites with both classes, as a new site would be.
+    """Check the scans of each site against the ranges of the other two-class sites, as if the site were new.
 
-    Returns the index is ``participant_id``; one column of bool per code, true where it holds of any of their scans.
+    Returns a table with index ``participant_id`` and one bool column per code, true if it applies to any of their
+    scans.
     """
     cohort, facts = connectomes.cohort, _describe_scans(connectomes)
     learned = np.flatnonzero(np.isin(cohort.sites, find_two_class_sites(cohort)))
@@ -292,6 +293,6 @@ def _describe_scans(connectomes: Connectomes) -> pd.DataFrame:
 
 
 def describe_codes(codes: Iterable[str]) -> str:
-    """Count the reasons in the column ``flag`` or ``notes`` of some scans, commonest first."""
+    """Count the reasons in the column ``flag`` or ``notes`` of some scans, most common first."""
     counts = pd.Series([code for cell in codes for code in cell.split()], dtype=object).value_counts()
     return ", ".join(f"{n} {REASONS[str(code)]}" for code, n in counts.items())

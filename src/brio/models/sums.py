@@ -15,7 +15,7 @@ GET_AGAIN = "copy the model again from its source, or fit it again"
 
 
 def check_sums(folder: Path, scans_follow: bool = False) -> list[str]:
-    """Check the hash of every file of a model, and return their names."""
+    """Check the hash of every file of a model, and return the names of the files."""
     sums = read_sums(folder, GET_AGAIN)
     if not (folder / MODEL).is_file() and (sums is None or MODEL not in sums.listed):
         kind = "a cohort folder" if (folder / HEADER).is_file() else name_other_folder(folder)
@@ -26,7 +26,7 @@ def check_sums(folder: Path, scans_follow: bool = False) -> list[str]:
 
 
 def read_known_files(folder: Path) -> dict[str, Any]:
-    """Read what a model says of the files that it was fitted to, as options of ``read_scans_to_predict``."""
+    """Read from a model how its source files were imported, as options of ``read_scans_to_predict``."""
     training = read_json(folder / MODEL, GET_AGAIN).get("training")
     stated = training if isinstance(training, dict) else {}  # read_model says what is wrong
     header, extraction = stated.get("header"), stated.get("extraction")

@@ -31,7 +31,7 @@ def _log_weights(C: Tensor, log_eta: Tensor | None, log_zeta: Tensor | None) -> 
 
 
 def find_gpu_twin(C: Tensor) -> Any:
-    """Find the module :mod:`.sinkhorn_kernel` where its kernel can solve problems with these costs, or None."""
+    """Return the module :mod:`.sinkhorn_kernel` if its kernel can solve problems with these costs, or else None."""
     if not C.is_cuda or C.dtype != torch.float32 or max(C.shape[-2:]) > 32 or not kernels_run_on(C.device):
         return None
     from . import sinkhorn_kernel

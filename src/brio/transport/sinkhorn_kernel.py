@@ -18,7 +18,7 @@ from ..kernels import OverRuns, launch
 
 
 def entropic_cost(C: Tensor, log_eta: Tensor, log_zeta: Tensor, epsilon: float, iterations: int) -> Tensor:
-    """As :func:`brio.transport.entropic_cost`.
+    """Compute the same as :func:`brio.transport.entropic_cost`.
 
     Shapes: C [..., n, n'], log_eta, log_zeta [..., n] and [..., n'].
     """

@@ -1,7 +1,8 @@
 """Readers of file layouts. Each reader writes a cohort folder.
 
-``READERS`` lists them with their options, :class:`~.participants.ImportOptions` what these mean.
-:func:`import_cohort` reads scans with sites and labels, :func:`read_scans_to_predict` scans that may have neither.
+``READERS`` lists the readers with their options, which :class:`~.participants.ImportOptions` explains.
+:func:`import_cohort` reads scans with sites and labels; :func:`read_scans_to_predict` reads scans that may have
+neither.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ __all__ = [
 
 
 class Reader(NamedTuple):
-    """A reader, and which options it takes."""
+    """A reader and the options it takes."""
 
     find: Callable[[Path, ImportOptions], Layout]
     layout: str  # what it reads, for messages
@@ -86,7 +87,7 @@ def import_cohort(
 ) -> Cohort:
     """Import a folder of scans as a cohort.
 
-    Images are extracted to a folder ``OUT.extracted``, which an interrupted import goes on from.
+    Time series are extracted from images to a folder ``OUT.extracted``, from which an interrupted import resumes.
     """
     if kind not in READERS:
         raise BrioError(f"unknown kind of cohort '{kind}'; {nearest(kind, READERS)}")
@@ -109,11 +110,11 @@ def read_scans_to_predict(
 ) -> Cohort:
     """Read scans to be predicted: one is enough, and they need no sites, labels or participants table.
 
-    Images are denoised as those of the model (``known_extraction``), unless ``denoise`` says otherwise.
+    Images are denoised like those of the model (``known_extraction``), unless ``denoise`` says otherwise.
 
-    Where there is a table, it lists the scans to read; its sites and labels are read as :func:`import_cohort` reads
-    them, and rows without them are kept. Where every scan has both, the cohort is that of :func:`import_cohort`, with
-    the same fingerprint.
+    If there is a table, it lists the scans to read. Its sites and labels are read as in :func:`import_cohort`, and rows
+    without them are kept. If every scan has both, the cohort is identical to that of :func:`import_cohort` and has the
+    same fingerprint.
     """
     src = Path(src)
     if tr is not None and not is_repetition_time(tr):
@@ -229,7 +230,7 @@ def summarise_import(cohort: Cohort) -> str:
 
 
 def summarise_scans_to_predict(cohort: Cohort) -> str:
-    """Summarise in one line in which layout scans were found, how many have a label, and what was skipped."""
+    """Summarise in one line the layout in which scans were found, how many have a label, and what was skipped."""
     kind, n_scans = cohort.provenance["kind"], len(cohort)
     unlabelled, skipped = cohort.provenance.get("unlabelled", []), cohort.provenance.get("skipped", [])
     parts = [

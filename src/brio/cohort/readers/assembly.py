@@ -1,4 +1,4 @@
-"""Put scans together to a cohort: what the user said, ROIs, labels, sessions."""
+"""Assemble scans into a cohort: the user's options, ROIs, labels and sessions."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ TR_TOLERANCE = 0.005  # seconds by which two statements of a repetition time may
 
 
 def choose_tr(in_file: float | None, in_table: str | None, path: Path, default: float | None = None) -> float | None:
-    """Choose the repetition time of a scan: that of its file or of the table, which must agree, else the default.
+    """Choose the repetition time of a scan from its file or the table, which must agree, or else the default.
 
-    Returns seconds; None where nobody states it.
+    Returns seconds; None if it is not stated anywhere.
     """
     if in_table is None:
         return default if in_file is None else in_file
@@ -67,7 +67,7 @@ def import_scans(
 ) -> Cohort:
     """Write the scans that a layout holds one by one to a cohort folder, and open it.
 
-    Where a scan cannot be read, or has other regions than most scans, the others are written without it.
+    A scan that cannot be read, or that has other regions than most scans, is left out.
     """
     src, sessions = Path(src), options.sessions
     if sessions is not None and sessions not in SESSIONS:
@@ -102,7 +102,7 @@ Chosen = Sequence[tuple[Row, list[Any]]]  # row and sources of each scan of a co
 
 
 class DeviatingScanError(BrioError):
-    """A scan cannot be read, or not in the order of the first one."""
+    """A scan cannot be read, or cannot be put in the order of the first one."""
 
 
 @contextmanager
@@ -272,7 +272,7 @@ def summarise_skipped(skipped: list[dict[str, str]]) -> str:
 
 
 def choose_atlas(available: Mapping[str, Collection[str]], requested: str | None, src: Path) -> str:
-    """Choose the atlas to read, of labels and the names each goes by: the requested one, or the only one there is."""
+    """Choose the atlas to read, from labels and the names of each: the requested atlas, or the only one there is."""
     labels = sorted(label for label, names in available.items() if requested is None or requested in names)
     if not labels and requested is not None:
         for label, names in sorted(available.items()):
@@ -289,7 +289,7 @@ SESSIONS = ("first", "join", "average", "all")  # values of ``--sessions``
 
 
 def choose_sessions(found: Layout, sessions: str | None) -> list[tuple[Row, list[Any]]]:
-    """Choose the scans to read of participants who have several: row and sources of each scan of the cohort."""
+    """Choose which scans to read if participants have several: row and sources of each scan of the cohort."""
     groups: dict[str, list[tuple[Row, Any]]] = {}
     for row, source in found.scans:
         groups.setdefault(row["participant_id"], []).append((row, source))
@@ -346,8 +346,9 @@ def read_chosen(
 def join_scans(scans: list[Series], paths: list[Path]) -> Series:
     """Join scans of a participant end to end, with each ROI z-scored within each scan.
 
-    Otherwise differences in level and scale between scans would appear as correlation. An ROI without signal in one of
-    the scans has none in the joined scan (NaN). The mean displacement is that over all frames, if all scans state it.
+    Without z-scores, differences in level and scale between scans would appear as correlation. An ROI without signal in
+    one of the scans has none in the joined scan (NaN). The mean displacement is taken over all frames, if all scans
+    state it.
 
     Shapes: scans [T_r, P]; returns [sum of T_r, P].
     """

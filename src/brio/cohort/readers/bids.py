@@ -32,7 +32,7 @@ SUFFIX_WORDS = frozenset({"bold", "timeseries"})  # last words of a name, which 
 
 
 class SeriesFile(NamedTuple):
-    """A time-series file as its name describes it."""
+    """A time-series file, as described by its name."""
 
     path: Path
     subject: str  # with sub-
@@ -43,17 +43,17 @@ class SeriesFile(NamedTuple):
 
     @property
     def label(self) -> str:
-        """What ``--atlas`` selects it by: the atlas, the feature, or ``feature/atlas`` where there are both."""
+        """The name for ``--atlas``: the atlas, the feature, or ``feature/atlas`` if the file has both."""
         return "/".join(filter(None, (self.feature, self.atlas)))
 
     @property
     def session(self) -> str:
-        """The entity ``ses-``; empty where the name has none."""
+        """The entity ``ses-``; empty if the name has none."""
         return next((entity for entity in self.scan if entity.startswith("ses-")), "")
 
 
 def parse_entities(path: Path) -> dict[str, str]:
-    """Parse the entities of a file name; what is joined to an atlas at an underscore belongs to it."""
+    """Parse the entities of a file name; text joined to an atlas by an underscore belongs to the atlas."""
     entities: dict[str, str] = {}
     previous = ""
     stem = series.get_series_stem(path) if series.get_series_suffix(path) else path.name.split(".")[0]
@@ -88,7 +88,7 @@ def parse_name(path: Path) -> SeriesFile | None:
 
 
 def describe_file(path: Path, entities: dict[str, str], atlas: str = "", feature: str = "") -> SeriesFile:
-    """Describe a file by the entities of its name."""
+    """Describe a file by the entities in its name."""
     scan = tuple(f"{key}-{entities[key]}" for key in SCAN_ENTITIES if key in entities)
     return SeriesFile(path, f"sub-{entities['sub']}", atlas, feature, entities.get("task", ""), scan)
 
@@ -97,7 +97,7 @@ def choose_formats(files: Iterable[SeriesFile]) -> list[SeriesFile]:
     """Choose one file for each scan, in the order of sessions and runs.
 
     A scan that was processed in two ways (``space-``, ``desc-``, ``reg-``, ...) is not two scans: the user must say
-    which of them to read.
+    which version to read.
     """
     scans: dict[tuple[str, tuple[str, ...]], SeriesFile] = {}
     rank = {suffix: place for place, suffix in enumerate(series.SUFFIXES)}
@@ -122,7 +122,7 @@ def _are_copies(*paths: Path) -> bool:
 
 
 def separate_joined_runs(files: list[SeriesFile]) -> tuple[list[SeriesFile], list[SeriesFile]]:
-    """Separate what XCP-D joins from runs and directions: its name has neither, and theirs lie beside it."""
+    """Separate the series that XCP-D joined, whose names have no run or direction, from the original series."""
 
     def drop_runs(file: SeriesFile) -> tuple[str, ...]:
         return tuple(entity for entity in file.scan if not entity.startswith(("run-", "dir-")))
@@ -359,11 +359,11 @@ def _list_scan_entities(entities: dict[str, str]) -> set[tuple[str, str]]:
 def read_metadata(
     path: Path, root: Path, list_sidecars: ListSidecars | None = None, suffix: str = ""
 ) -> dict[str, Any]:
-    """Read what json files say of a file by the inheritance of BIDS.
+    """Read the json metadata of a file by the inheritance principle of BIDS.
 
-    A json file in its folder, or in one above it up to ``root``, speaks of it if its entities are among those of the
-    file and its suffix is that of the file; the nearer file and the one of more entities win. Another suffix reads what
-    is said of other files of the same scan, however they were processed.
+    A json file in the same folder, or in a folder above it up to ``root``, applies to a file if its entities are among
+    those of the file and its suffix is the same. Nearer json files, and those with more entities, take precedence. With
+    another suffix, the metadata of other files of the same scan are read, however they were processed.
     """
     own, metadata = set(parse_entities(path).items()), dict[str, Any]()
     for folder in reversed([folder for folder in path.parents if folder.is_relative_to(root)] or [path.parent]):

@@ -1,7 +1,7 @@
 """Extract the series of regions from images that fMRIPrep preprocessed; nilearn averages, filters and denoises.
 
-Each scan is extracted by itself, several at once, into a folder beside the cohort, so that an import that was
-interrupted goes on where it was. Frames that a strategy removes stay as frames without values.
+Each scan is extracted separately, several at once, into a folder next to the cohort, so that an interrupted import can
+be resumed. Frames that a strategy removes are kept as frames without values.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ IMAGE = ".nii.gz"
 
 @dataclass(frozen=True)
 class Denoising:
-    """What is removed from the series of regions; linear trends always are."""
+    """What is removed from the series of regions, in addition to linear trends."""
 
     strategy: str | None = None  # one of ``STRATEGIES``; None where columns are named, or nothing is removed
     columns: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class Denoising:
 
     @classmethod
     def parse(cls, text: str, high_pass: float | None, low_pass: float | None) -> Denoising:
-        """Parse what ``--denoise`` names: a strategy of nilearn, columns of the confounds, or none."""
+        """Parse the value of ``--denoise``: a strategy of nilearn, columns of the confounds table, or none."""
         strategy = text.removesuffix(GLOBAL_SIGNAL)
         if high_pass is not None and low_pass is not None and not high_pass < low_pass:
             raise BrioError(f"--high-pass {high_pass:g} must be below --low-pass {low_pass:g}")
@@ -80,7 +80,7 @@ class Denoising:
         return cls(None, columns, False, high_pass, low_pass)
 
     def describe(self) -> dict[str, Any]:
-        """Describe what was done, for the provenance: the values of nilearn's strategy, filters and versions."""
+        """Describe the denoising for the provenance: parameters of nilearn's strategy, filters and versions."""
         import nilearn
         from nilearn.interfaces.fmriprep import load_confounds_strategy
 
@@ -98,7 +98,7 @@ class Denoising:
 
 @dataclass(frozen=True, eq=False)
 class LabelAtlas:
-    """An image of labels, and the regions that they stand for."""
+    """An image of labels, and the regions that these represent."""
 
     path: Path  # of the image
     labels: tuple[int, ...]  # label of each region, ascending
@@ -165,7 +165,7 @@ def _open_image(path: Path) -> Any:
 
 @dataclass(frozen=True)
 class Confounds:
-    """What is removed from a scan, and how much its participant moved."""
+    """What is removed from a scan, and how much the participant moved."""
 
     table: pd.DataFrame | None  # one column for each confound
     kept: np.ndarray | None  # frames that are used; None for all
@@ -173,7 +173,7 @@ class Confounds:
 
 
 def read_confounds(image: Path, denoising: Denoising) -> Confounds:
-    """Read the confounds of an image as its strategy says."""
+    """Read the confounds of an image that the strategy selects."""
     from nilearn.interfaces.fmriprep import load_confounds_strategy
 
     path = _find_confounds(image)
@@ -214,9 +214,9 @@ def _find_confounds(image: Path) -> Path | None:
 
 
 def average_regions(image: Any, labels: Any, numbers: Sequence[int]) -> np.ndarray:
-    """Average an image over the regions of a label image on its grid, some frames at a time.
+    """Average an image over the regions of a label image on the grid of the image, some frames at a time.
 
-    A region that has no voxel on this grid is NaN.
+    A region without voxels on this grid is NaN.
 
     Shapes: returns [T, P].
     """
@@ -269,7 +269,7 @@ def _resample_labels(path: Path, shape: tuple[int, ...], affine: bytes) -> Any:
 
 
 def extract_scan(path: Path, atlas: LabelAtlas, denoising: Denoising, root: Path) -> tuple[np.ndarray, dict[str, Any]]:
-    """Extract the series of a scan: its frames, and repetition time and mean displacement where they are known.
+    """Extract the series of a scan: its frames and, if known, its repetition time and mean displacement.
 
     Shapes: returns [T, P].
     """
@@ -301,7 +301,7 @@ Extracted = dict[Path, Path | BrioError]  # file of the series of each scan, or 
 def extract_scans(
     paths: Sequence[Path], src: Path, atlas: LabelAtlas, denoising: Denoising, options: ImportOptions
 ) -> Extracted:
-    """Extract scans that have no file yet, several at once. What decides the content of a file decides its name."""
+    """Extract scans that have no file yet, several at once. A file's name depends on all that affects its content."""
     assert options.workspace is not None
     known = [FORMAT, atlas.digest, atlas.labels, denoising.describe()]
     list_metadata, files = cache(lambda folder: sorted(folder.glob("*.json"))), dict[Path, Path]()
@@ -360,7 +360,7 @@ def holds_images(src: Path) -> bool:
 
 
 def find_images(src: Path, options: ImportOptions, description: str) -> list[SeriesFile]:
-    """Find the preprocessed images below a folder, in the space and resolution that is asked for."""
+    """Find the preprocessed images below a folder, in the requested space and resolution."""
     images, others = list[tuple[Path, dict[str, str]]](), list[Path]()
     for path in list_files(src):
         entities = bids.parse_entities(path)
@@ -388,7 +388,7 @@ def find_images(src: Path, options: ImportOptions, description: str) -> list[Ser
 
 
 def check_space(atlas: LabelAtlas, space: str, src: Path) -> tuple[str, ...]:
-    """Refuse images that are not in the space of the atlas; returns a warning where the two templates are alike."""
+    """Refuse images that are not in the space of the atlas; returns a warning if the two templates are similar."""
     if not space:
         raise BrioError(
             f"{src}: the images are in the native space of each scan, which no atlas fits; choose "

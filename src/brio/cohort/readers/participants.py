@@ -1,4 +1,4 @@
-"""What the user says of files to import, the table of scans that every layout yields, and the participants table."""
+"""The user's options for an import, the table of scans that every layout yields, and the participants table."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Strictness = Literal["free", "count", "names"]
 
 @dataclass(frozen=True, eq=False)
 class ImportOptions:
-    """What a user says about the files to import; None where not given. Readers take some of them, see ``READERS``."""
+    """A user's options for an import; None if not given. Each reader takes some of them, see ``READERS``."""
 
     atlas: str | None = None
     participants: str | Path | None = None  # the participants table (tsv or csv), if it is not in its usual place
@@ -78,7 +78,7 @@ class ImportOptions:
     progress: Progress = silent
 
     def describe(self, found: dict[str, Any]) -> dict[str, Any]:
-        """Describe the options for the provenance; a reader may have found other values. Files without their path."""
+        """Describe the options for the provenance, without paths of files; a reader may have found other values."""
         names = [option.name for option in fields(self)]
         stated = {name: getattr(self, name) for name in names[: names.index("name")]} | found
         for name in ("participants", "exclude"):
@@ -95,7 +95,7 @@ def read_file(path: Path) -> tuple[Path, Series]:
 
 @dataclass(eq=False)
 class Layout:
-    """What a layout holds: its participants, their scans and how to read them, and what the cohort is called."""
+    """The content of a layout: its participants, their scans and how to read them, and the name of the cohort."""
 
     rows: list[Row]  # of the participants table: participant_id, site, label and further columns
     classes: tuple[str, str] = UNNAMED_CLASSES  # names of the labels 0 and 1
@@ -115,7 +115,7 @@ class Layout:
     table: Atlas | None = None  # table of the ROIs, where the layout knows it
 
     def skip(self, reason: str, *participants: str, **which: str | None) -> None:
-        """Record why participants are skipped; ``which`` says of which ``session`` or ``file``, where known."""
+        """Record why participants are skipped; ``which`` gives the ``session`` or ``file``, if known."""
         stated = {"reason": reason} | {key: value for key, value in which.items() if value}
         self.skipped += [{"participant_id": participant} | stated for participant in participants]
 
@@ -134,7 +134,7 @@ _SIMPLE = {name.replace("_", ""): name for name in COVARIATES} | _OTHER_SPELLING
 
 
 def find_column(columns: Sequence[str], name: str, path: Path) -> str:
-    """Find a column by its name, else by its name in other capitals."""
+    """Find a column by its name, or else by its name in different capitals."""
     spellings = [column for column in columns if column.lower() == name]
     return name if name in spellings or not spellings else _require_one(path, spellings, name)
 
@@ -142,9 +142,10 @@ def find_column(columns: Sequence[str], name: str, path: Path) -> str:
 def choose_covariates(
     table: TextTable, options: ImportOptions, layout: Layout, taken: set[str]
 ) -> tuple[set[str], dict[str, str]]:
-    """Choose the columns that are no covariates, by ``--ignore-columns``, and name those that some methods need.
+    """Choose the columns that ``--ignore-columns`` leaves out, and identify the columns that some methods need.
 
-    These are columns that options name, else those whose names differ in capitals or in signs between words alone.
+    The latter are columns named by options, or else those whose names differ only in capitals or in the characters
+    between words.
     """
     ignored = set[str]()
     for pattern in options.ignore_columns:
@@ -169,7 +170,7 @@ def choose_covariates(
 
 
 def convert_sexes(rows: Sequence[Row], options: ImportOptions, where: str) -> tuple[str, ...]:
-    """Write a sex for the codes of ``--male`` and ``--female``; refuse numbers that nobody has given a meaning."""
+    """Translate the codes of ``--male`` and ``--female``; refuse numbers whose meaning was not given."""
     unclear, codes = Counter[str](), {"M": options.male, "F": options.female}
     for row in rows:
         sex = str(row.get("sex") or "").removesuffix(".0")
@@ -244,7 +245,7 @@ class TextTable:
         raise BrioError(f"{self.path}: has no column '{column}'; {suggestion} {', '.join(columns)}; {remedy}")
 
     def read_ids(self, column: str, session_column: str | None = None, option: str | None = None) -> list[str]:
-        """Read a column whose values must be present and unique, but for the sessions of a participant."""
+        """Read a column whose values must be present and, except for sessions of a participant, unique."""
         self.require_column(column, option)
         first_row: dict[tuple[str, str | None], int] = {}
         for number, row in zip(self.numbers or count(1), self.rows, strict=False):
@@ -322,7 +323,7 @@ LONGEST_LIST = 12  # values that an error names; a column of ages has hundreds
 
 
 def list_class_values(values: ClassValues) -> list[str]:
-    """List the values that make one class."""
+    """List the values that form one class."""
     return [values] if isinstance(values, str) else list(dict.fromkeys(values or ()))
 
 
@@ -369,7 +370,7 @@ def map_labels(
 
 
 def explain_other_group(value: str, patient: ClassValues, control: ClassValues) -> str:
-    """Say that a value is of neither class, and which one it may be a misspelling of."""
+    """Report that a value belongs to neither class, and which value it may be a misspelling of."""
     named = {name.strip().lower(): name for name in [*list_class_values(patient), *list_class_values(control)]}
     near = difflib.get_close_matches(value.strip().lower(), named, n=1, cutoff=0.75)
     return f"label '{value}' is neither patient nor control" + (f" (mistyped '{named[near[0]]}'?)" if near else "")
@@ -386,7 +387,7 @@ def _is_among(value: str, others: Iterable[str]) -> bool:
 def find_rows(src: Path, options: ImportOptions, also: Sequence[str] = ()) -> tuple[Path | None, Layout]:
     """Find the participants table, and read it with its sites and labels; ``also`` may name ``session`` and ``file``.
 
-    Returns no rows if there is no table, none is required and no option speaks of one.
+    Returns no rows if there is no table, none is required and no option refers to one.
     """
     session = None if options.session_column == "session" else options.session_column
     named = {"participant_id": options.id_column, "site": options.site_column, "label": options.label_column}
@@ -461,7 +462,7 @@ def select_rows(table: TextTable, options: ImportOptions, layout: Layout, ids: s
 def explain_left_out(
     table: pd.DataFrame, where: str | None, exclude: str | Path | None, name: str, ids: str, sessions: str
 ) -> tuple[list[str], tuple[str, ...]]:
-    """Say for each row of a table why it is left out, empty where it is not; and what is odd about the list."""
+    """Give the reason why each row of a table is left out (empty if it is kept), and problems with the list."""
     reasons, warnings = np.full(len(table), "", dtype=object), tuple[str, ...]()
     if where is not None:
         fulfilled, missing, columns = find_fulfilling(table, where, name)
@@ -505,7 +506,7 @@ def _read_exclusions(path: Path, ids: str) -> dict[tuple[str, str], str]:
 
 
 def select_scans(cohort: Cohort, where: str | None, exclude: str | Path | None) -> tuple[Cohort, tuple[str, ...]]:
-    """Select scans of a cohort by ``--where`` and ``--exclude``, as its provenance records; and say what was odd."""
+    """Select scans of a cohort by ``--where`` and ``--exclude``, record this in the provenance, and report problems."""
     if where is None and exclude is None:
         raise BrioError("no selection was given; give --where, --exclude or both")
     name, columns = f"cohort '{cohort.name}'", ("participant_id", "session")
@@ -524,7 +525,7 @@ def _shorten(value: object, prefix: str) -> str:
 
 
 def simplify_session(session: object) -> str:
-    """Write a session without what tables leave out or add: ``ses-01`` and ``1.0`` are ``1``; empty for none."""
+    """Write a session in its shortest form: ``ses-01`` and ``1.0`` are ``1``; empty for no session."""
     text = _shorten(session, "ses-").removesuffix(".0")
     return text.lstrip("0") or text[:1]
 
@@ -551,7 +552,7 @@ _COPY = re.compile(r"(.+)\.[0-9]+")  # how pandas numbers columns of one name: a
 def extract_covariates(
     row: dict[str, str | None], used: set[str], names: Mapping[str, str], reserved: Collection[str] = RESERVED_COLUMNS
 ) -> dict[str, str | None]:
-    """Extract the columns of a row that are kept as covariates, under their names; others do not get reserved names."""
+    """Extract the columns of a row that are kept as covariates; no other column gets a reserved name."""
     kept = {column: value for column, value in row.items() if column and column not in used}
     reserved = {*reserved, *names.values()}
     return {names.get(c) or (f"{c}_in_source" if c in reserved else c): value for c, value in kept.items()}

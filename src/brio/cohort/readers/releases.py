@@ -1,4 +1,4 @@
-"""Read data sets as they are published: ABIDE of the Preprocessed Connectomes Project, REST-meta-MDD, and packed ABIDE.
+"""Read published data sets: ABIDE of the Preprocessed Connectomes Project, REST-meta-MDD, and packed ABIDE.
 
 ========  =============================================================================================
 pcp       a phenotypic csv and files ``<FILE_ID>_rois_<atlas>.1D``
@@ -148,10 +148,10 @@ def fetch_abide(
     """Download the ROI series of ABIDE I and import them.
 
     The series are those of the C-PAC pipeline, band-pass filtered and with global signal regression. All participants
-    are imported, whatever the quality ratings of the release; exclusions are left to the audit.
+    are imported, whatever their quality ratings in the release; exclusions are left to the audit.
 
-    The release publishes no digests, so a first download can only be trusted. With ``digests`` its files are recorded,
-    and every later download is compared with the record before it is imported.
+    The release publishes no digests, so the first download cannot be checked. With ``digests``, the digests of its
+    files are recorded, and every later download is compared with this record before it is imported.
     """
     from nilearn import datasets
 
@@ -228,7 +228,7 @@ ID_COLUMNS = ("participant_id", "id", "subid", "subject_id", "subject")
 
 
 def find_dpabi(src: Path, options: ImportOptions) -> Layout:
-    """Find the ROI signals of REST-meta-MDD. A txt file beside a mat file of the same name is a copy."""
+    """Find the ROI signals of REST-meta-MDD. A txt file next to a mat file with the same name is a copy."""
     if options.atlas is None:
         raise BrioError("kind 'dpabi' needs --atlas")
     atlas_name = canonicalise_atlas_name(options.atlas).lower()

@@ -85,7 +85,7 @@ def describe_renamed(renamed: dict[str, list[str]], where: str) -> list[str]:
 
 
 def load_atlas(table: str | Path) -> tuple[Atlas, list[str]]:
-    """Load a table of ROIs: a file, or a known atlas by its name."""
+    """Load a table of ROIs from a file, or a known atlas by name."""
     path = Path(table)
     if path.is_file() or path.suffix.lower() in TABLE_SUFFIXES:
         return read_atlas_table(path)
@@ -103,7 +103,7 @@ def refuse_file_as_name(atlas: str | None) -> None:
 
 
 def suggest_rois(name: str, names: Iterable[str]) -> str:
-    """Suggest up to three names that are near one, or list the first of them."""
+    """Suggest up to three similar names, or list the first names."""
     names = list(names)
     spelling = {known.lower(): known for known in reversed(names)}
     close = difflib.get_close_matches(name.lower(), spelling, n=3, cutoff=0.6)
@@ -164,7 +164,7 @@ _NUISANCE = re.compile(f"(({_SIGNAL}|{_MOTION})(derivative1)?(power2)?)|{_REGRES
 
 
 def find_nuisance(names: Sequence[str]) -> list[str]:
-    """Find the names of columns that are hardly a region."""
+    """Find the names of columns that are unlikely to be regions."""
     return [name for name in names if _NUISANCE.fullmatch("".join(filter(str.isalnum, name.lower())))]
 
 
@@ -245,8 +245,8 @@ def resolve_atlas(
 ) -> tuple[Atlas, RoiOrder, str, list[str]]:
     """Determine the atlas of a cohort from its name and its first scan: a table, a bundled atlas, or the header.
 
-    Repeated names in a header that has neither a known order nor that of a table are refused in scans to predict,
-    since which of these columns is which would be a guess. Import takes them in the order of the first file.
+    Scans to predict are refused if the header has repeated names and neither a known order nor that of a table, because
+    the columns could only be matched by guessing. Import takes such columns in the order of the first file.
 
     Shapes: series [T, P].
     """

@@ -1,7 +1,7 @@
-"""Read one file as the time series of a scan: which files there are, what may be read at all, and each format.
+"""Read one file as the time series of a scan: finding files, limits on what is read, and each format.
 
-Text, numpy arrays, MATLAB and CIFTI files are read by :func:`read_series`. What is odd in a file is a
-:class:`~brio.errors.BrioError` that names it; nothing is transposed, cut off or guessed.
+:func:`read_series` reads text, numpy arrays, MATLAB and CIFTI files. Any irregularity raises a
+:class:`~brio.errors.BrioError` that names the file; nothing is transposed, truncated or guessed.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def list_files(src: Path) -> Iterator[Path]:
 
 
 def is_regular(path: Path) -> bool:
-    """Return whether a path is a regular file, or a link to one; a name that cannot be one is not."""
+    """Return whether a path is a regular file or a link to one; False for invalid names."""
     try:
         return stat.S_ISREG(path.stat().st_mode)
     except (OSError, ValueError):  # ValueError: a null character in the name
@@ -121,7 +121,7 @@ def find_limit() -> int:
 
 
 def parse_float(text: str) -> float:
-    """Parse a number; NaN, which equals nothing, where text is none."""
+    """Parse a number; text that is not a number becomes NaN."""
     try:
         return float(text)
     except ValueError:
@@ -129,7 +129,7 @@ def parse_float(text: str) -> float:
 
 
 def require_bounded(size: int, path: Path, share: float = 1.0) -> None:
-    """Refuse a size that no scan or table has."""
+    """Refuse a size that is implausible for a scan or a table."""
     limit = find_limit() * share
     if size > limit:
         problem = f"takes {size / 2**20:,.0f} MB when unpacked, but brio reads at most {limit / 2**20:,.0f} MB"
@@ -271,7 +271,7 @@ def read_lines(path: Path, file_format: str = "text") -> list[str]:
 def split_line(path: Path, number: int, line: str, delimiter: str | None) -> list[str]:
     """Split a line into cells without the blanks around them.
 
-    A quote that is not closed in its line is an error: read on, it would swallow the rows that follow.
+    A quote that is not closed on its line is an error, because it would otherwise include the rows that follow.
     """
     if delimiter is None:
         return line.split()
@@ -290,8 +290,8 @@ def split_line(path: Path, number: int, line: str, delimiter: str | None) -> lis
 def has_decimal_commas(cells: Iterable[str], delimiter: str | None) -> bool:
     """Return whether cells are numbers with decimal commas, as spreadsheets write them in many languages.
 
-    Cells that may as well have thousands separators (``1,250``) count only between semicolons, which are there because
-    the comma is in use.
+    Cells whose commas may be thousands separators (``1,250``) count only between semicolons, which are used as
+    separators when the comma is not available.
     """
     cells = list(cells)
     if not any("," in cell for cell in cells) or not all(map(_WITH_COMMA.fullmatch, cells)):
@@ -473,7 +473,7 @@ TOLERANCE = 4 * float(np.finfo(np.float32).eps)
 
 
 def find_row_counters(frames: np.ndarray) -> np.ndarray:
-    """Find the columns that are a straight line over the rows, with steps that rounding cannot have made.
+    """Find the columns that are a straight line over the rows, with steps too large to be due to rounding.
 
     Shapes: frames [T, P].
     """
@@ -488,7 +488,7 @@ def find_row_counters(frames: np.ndarray) -> np.ndarray:
 
 
 def refuse_row_counters(frames: np.ndarray, names: Sequence[str], path: Path, drop: Iterable[str]) -> None:
-    """Refuse a scan with a column that counts its rows. No region does, in any scan.
+    """Refuse a scan with a column that counts its rows, which no region does.
 
     Shapes: frames [T, P].
     """
@@ -521,7 +521,7 @@ class StoredArray:
 
 
 def load_array(path: Path, arrays: Mapping[str, StoredArray], variable: str | None = None) -> np.ndarray:
-    """Load the array of a file that is the series: a variable, that of a usual name, or the only matrix."""
+    """Load the array that contains the series: the named variable, one with a usual name, or the only matrix."""
     require_arrays(path, arrays, [] if variable is None else [variable], "variable")
     # MATLAB stores scalars as 1 x 1 matrices
     matrices = [k for k, v in arrays.items() if len(v.shape) == 2 and v.kind in "fiu" and min(v.shape) > 1]

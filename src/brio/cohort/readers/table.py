@@ -27,7 +27,7 @@ SESSION = re.compile(r"(?<![A-Za-z0-9])ses-([A-Za-z0-9]+)")  # session in the na
 
 
 def name_by_file(files: list[Path]) -> Scans:
-    """Make a participant of each file, called by its name without suffix."""
+    """Make a participant of each file, named by its file name without suffix."""
     owner: dict[str, Path] = {}
     for file in files:
         participant = series.get_series_stem(file)
@@ -40,7 +40,7 @@ def name_by_file(files: list[Path]) -> Scans:
 
 
 def match_by_column(layout: Layout, src: Path) -> Scans:
-    """Match rows with the files that their column ``file`` names."""
+    """Match rows with the files named in the column ``file``."""
     scans: Scans = []
     owner: dict[Path, str] = {}
     n_rows = Counter(row["participant_id"] for row in layout.rows)
@@ -62,9 +62,9 @@ def match_by_column(layout: Layout, src: Path) -> Scans:
 def match_by_name(layout: Layout, files: list[Path], table: str) -> Scans:
     """Match rows with files by name.
 
-    A name starts with the participant_id, and with the session where a participant has several rows. One row with
-    several files stands for as many sessions, if each name has a ``ses-`` of its own. Letters with accents may be
-    written as one character or as two.
+    A file name starts with the participant_id, followed by the session if a participant has several rows. One row with
+    several files stands for several sessions, if each name has its own ``ses-``. Letters with accents may be written as
+    one character or as two.
     """
     stems = {file: _compose(series.get_series_stem(file)) for file in files}
     by_stem, by_prefix = defaultdict(list), defaultdict(list)
@@ -193,7 +193,8 @@ def _describe(options: ImportOptions, layout: Layout, scans: Scans, table: Path 
 def find_fc(src: Path, options: ImportOptions) -> Layout:
     """Find one connectome per participant, as files or in one npz file, and the participants table that lists them.
 
-    Methods that re-estimate connectomes or read time series cannot run on such a cohort, and no model is fitted to it.
+    Methods that re-estimate connectomes or read time series cannot run on such a cohort, and no model can be fitted to
+    it.
     """
     measure, sessions = options.measure, options.sessions
     if not options.labels_required:

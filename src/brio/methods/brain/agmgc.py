@@ -1,4 +1,4 @@
-"""AGMGC: adaptive graph learning with convolution over several graphs, one learned and one of correlations."""
+"""AGMGC: adaptive graph learning with convolution over several graphs, including a learned and a correlation graph."""
 
 import math
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class AGMGCSettings(layers.GraphSettings):
     Attributes
     ----------
     spline_kernel : int
-        Knots of the spline over the edge weight.
+        Number of knots of the spline over the edge weight.
     contrast_weight : float
         Weight of the contrastive loss between the representations of a scan from the two graphs.
     temperature : float
@@ -55,7 +55,7 @@ class AttentionGraph(nn.Module):
     def forward(self, H: Tensor, alive: Tensor) -> Tensor:
         """Compute the graph of each scan.
 
-        Each ROI keeps its strongest share of partners, and those that tie with the weakest of these.
+        Each ROI keeps the strongest share of its partners, and those that tie with the weakest of these.
 
         Shapes: H [B, P, d], alive [B, P]; returns [B, P, P].
         """
@@ -120,7 +120,7 @@ class MultiGraphLayer(nn.Module):
 def normalise_without_loops(adjacency: Tensor) -> Tensor:
     """Compute D^-1/2 A D^-1/2. Shape [..., P, P] in and out.
 
-    There are no self-loops: the state of an ROI itself has its own weight matrix.
+    There are no self-loops, because the state of the ROI itself has its own weight matrix.
     """
     degree = adjacency.sum(-1)
     root = torch.where(degree > 0, degree.clamp_min(1e-12).rsqrt(), torch.zeros_like(degree))
@@ -128,7 +128,7 @@ def normalise_without_loops(adjacency: Tensor) -> Tensor:
 
 
 def compute_spline_position(A: Tensor, edges: Tensor) -> Tensor:
-    """Scale the signed weights of each scan's edges, the lowest to 0 and the highest to 1.
+    """Scale the signed weights of each scan's edges so that the lowest becomes 0 and the highest 1.
 
     Shapes: A [B, P, P], edges [B, P, P]; returns [B, P, P].
     """
@@ -172,7 +172,7 @@ class AGMGCNetwork(nn.Module):
 def nt_xent(first: Tensor, second: Tensor, batch: Batch, temperature: float) -> Tensor:
     """NT-Xent (Chen et al. 2020): cross-entropy of identifying the other view of a scan among all views of the batch.
 
-    Scans that pad the stack are no candidates and have no weight.
+    Scans that pad the stack are not candidates and have no weight.
 
     Shapes: first, second [B, d].
     """
@@ -194,7 +194,7 @@ def nt_xent(first: Tensor, second: Tensor, batch: Batch, temperature: float) -> 
     ),
 )
 class AGMGC(layers.Classifier):
-    """Spline and multi-graph convolution over a learned and a correlation graph, aligned by a contrastive loss."""
+    """Spline and multi-graph convolution on a learned graph and a correlation graph, aligned by a contrastive loss."""
 
     settings: AGMGCSettings
     network_class = AGMGCNetwork

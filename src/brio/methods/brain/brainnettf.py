@@ -22,15 +22,16 @@ class BrainNetTFSettings(NeuralSettings):
     Attributes
     ----------
     layers, heads : int
-        Transformer layers and attention heads; fewer heads where ``heads`` does not divide the number of ROIs.
+        Number of transformer layers and of attention heads; fewer heads are used if ``heads`` does not divide the
+        number of ROIs.
     feed_forward : int
         Hidden width of a transformer layer; at most 16 times the number of ROIs.
     dropout : float
         Dropout inside the transformer layers.
     centres : int
-        Clusters of the readout; at most as many as there are ROIs.
+        Number of clusters in the readout; at most the number of ROIs.
     mixup : bool
-        Train on mixtures of pairs of scans and of their labels.
+        Whether to train on mixtures of pairs of scans and of their labels.
     """
 
     learning_rate: LearningRate = setting(3e-4, choice(1e-4, 3e-4, 1e-3))
@@ -46,8 +47,8 @@ class BrainNetTFSettings(NeuralSettings):
 class PlainAttention(nn.MultiheadAttention):
     """Self-attention by matrix products and a softmax, in training as at inference.
 
-    torch's fused kernels for inference do not work over a runs axis. torch does not use them where attention weights
-    are requested, and where the keys are another tensor than the queries.
+    The fused inference kernels of torch do not work with a runs axis. torch does not use them if attention weights are
+    requested, nor if the keys are a different tensor from the queries.
     """
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, **_: Any) -> tuple[Tensor, Tensor | None]:  # type: ignore[override]
@@ -137,7 +138,7 @@ def undo_fisher_z(scans: Scans) -> Tensor:
 def mix_up(batch: Batch) -> tuple[Scans, Tensor]:
     """Mix every scan and its label with another one (mixup with alpha = 1, Zhang et al. 2018).
 
-    One share is drawn for the whole batch. Correlations are mixed, not their Fisher z.
+    One share is drawn for the whole batch. Correlations are mixed, not their Fisher z values.
 
     Shapes: returns label [B].
     """
@@ -154,7 +155,7 @@ def mix_up(batch: Batch) -> tuple[Scans, Tensor]:
     provenance=follow_paper("it does not scale the first of its orthogonal centres to unit length"),
 )
 class BrainNetTF(Classifier):
-    """Transformer over connection profiles with an orthonormal clustering readout, trained on mixtures of scans."""
+    """Transformer on connection profiles with an orthonormal clustering readout, trained on mixtures of scans."""
 
     settings: BrainNetTFSettings
     network_class = BrainNetTFNetwork

@@ -24,16 +24,16 @@ class BrainOODSettings(EdgeSettings):
     Attributes
     ----------
     rounds : int
-        Masks of edges drawn for each scan and step; the logits under them are averaged.
+        Number of edge masks drawn for each scan and step; the logits computed with them are averaged.
     feature_dropout : float
-        Dropout of the feature mask.
+        Dropout inside the feature mask.
     reconstruction, alignment, entropy : float
-        Weights of the reconstruction error, of the spread of edge logits over the batch, and of the feature mask's
-        entropy.
+        Weights of the reconstruction error (``reconstruction``), the spread of edge logits over the batch
+        (``alignment``), and the entropy of the feature mask (``entropy``).
     information : float
         Weight of the information bottleneck: 0 in the published configuration, although the paper describes it.
     final_r : float
-        Last value of the share of edges that the prior of the bottleneck keeps.
+        Final value of the share of edges that the prior of the bottleneck keeps.
     """
 
     learning_rate: LearningRate = setting(2e-3, choice(3e-4, 1e-3, 2e-3))
@@ -82,7 +82,7 @@ class HighPassLayer(EarlyGINLayer):
 
 
 class VirtualGIN(nn.Module):
-    """GIN with a virtual node that receives from all ROIs and is added to each before all layers but the first."""
+    """GIN with a virtual node that receives from all ROIs and is added to each before every layer except the first."""
 
     def __init__(
         self, n_in: int, width: int, layers: int, dropout: float, layer: type[EarlyGINLayer] = EarlyGINLayer
@@ -184,7 +184,7 @@ def logit_spread(edge_logit: Tensor, batch: Batch) -> Tensor:
     reference="Xu et al. 2025",
 )
 class BrainOOD(EdgeMethod):
-    """Masked features, sampled edges with consistent scores, reconstruction by a high-pass graph network."""
+    """Masked features and sampled edges with consistent scores, and reconstruction by a high-pass graph network."""
 
     settings: BrainOODSettings
     network_class = BrainOODNetwork

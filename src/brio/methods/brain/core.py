@@ -16,7 +16,7 @@ from ..scaffold import Confounds, ScaffoldSettings, build_scaffold, declare_conf
 from .deci import BoldMethod, BoldSettings, split_windows
 
 DESCRIPTORS = ("full-scan FC", "mean", "spread", "range", "lag-1 autocorrelation", "mean step", "share above zero")
-"""Features of an edge, in their order; all but the first describe its trajectory over sliding windows."""
+"""Features of an edge, in order; all except the first describe its trajectory over sliding windows."""
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,12 @@ class CORESettings(ScaffoldSettings, BoldSettings):
     Attributes
     ----------
     window, step : int
-        Length of a sliding window and distance between windows, in frames; both shrink where the BOLD is too short for
-        three windows.
+        Length of a sliding window and distance between windows, in frames; both shrink if the BOLD series is too short
+        for three windows.
     width, layers : int
-        Hidden width and layers of message passing.
+        Hidden width and number of message-passing layers.
     dropout : float
-        Share of hidden values dropped in training.
+        Share of the hidden values dropped in training.
     sparsity : float
         Weight of the mean gate in the loss.
     """
@@ -111,7 +111,7 @@ def build_line_graph(u: Tensor, v: Tensor) -> Tensor:
 class CORENetwork(nn.Module):
     """Message passing between scaffold edges, the nodes of a line graph.
 
-    Gates, computed from the state and the prior of an edge, weigh its messages and its part in the readout.
+    Gates, computed from the state and the prior of an edge, weight its messages and its share of the readout.
     """
 
     def __init__(self, s: CORESettings) -> None:
@@ -165,7 +165,7 @@ def describe_edges(scans: Scans, learned: Tensors, window: int, step: int, bold_
     reference="Wang, Zhang et al., When Brain Networks Travel (CORE), arXiv 2605.06050",
 )
 class CORE(BoldMethod):
-    """Trajectories of edges whose diagnosis effect is reproducible across sites, in a gated line graph network."""
+    """Gated line-graph network on trajectories of edges whose diagnosis effect is reproducible across sites."""
 
     settings: CORESettings
     peak_matrices_per_scan = 70.0

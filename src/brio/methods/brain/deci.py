@@ -1,8 +1,9 @@
-"""DeCI: drift and cycle of BOLD courses; and what networks that read BOLD share.
+"""DeCI: drift and cycle of BOLD time courses, and what networks that read BOLD share.
 
-A network that reads time courses has weights for a fixed number of frames, so the windows, and not the scan, have that
-length. Each window goes through the network as a further scan of the batch, and what comes out is averaged. Windows of
-one scan lie side by side, so that scans that pad a stack of runs stay last: random numbers go by position.
+A neural network that reads time courses has weights for a fixed number of frames, so each scan is cut into windows of
+that length. The windows pass through the network like additional scans of the batch, and the outputs are averaged.
+Windows of one scan are adjacent, so that scans that pad a stack of runs stay last, because random numbers depend on the
+position.
 """
 
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from ..registry import follow_paper, method
 
 
 def split_windows(bold: Tensor, n_windows: int) -> Tensor:
-    """Split the BOLD of scans into its windows; those of a scan lie side by side.
+    """Split the BOLD series of scans into windows; those of one scan are adjacent.
 
     Shapes: bold [B, n_windows * T, P]; returns [B * n_windows, T, P].
     """
@@ -44,13 +45,13 @@ class BoldSettings(NeuralSettings):
     Attributes
     ----------
     bold_frames : int
-        Frames of a window; shorter scans are mirrored at their ends.
+        Number of frames in a window; shorter scans are extended by mirroring their ends.
     bold_windows : int
-        Windows of a scan, spread evenly over it; one is in the middle. As many as ``bold_frames`` goes into the
-        longest scan, rounded up, use all frames: 3 for scans of up to 300 frames. It is a number and not "all", since
-        the longest scan may be one of the test site.
+        Number of windows in a scan, spread evenly over it; if there is only one, it is in the middle. To use all
+        frames, divide the length of the longest scan by ``bold_frames`` and round up, for example 3 for scans of up to
+        300 frames. The setting must be a number and not "all", because the longest scan may come from the test site.
     bold_tr : float or None
-        Seconds between frames, to which scans are interpolated; ``none`` uses the frames as they are.
+        Repetition time in seconds to which scans are interpolated; ``none`` uses the frames as they are.
     """
 
     bold_frames: Annotated[int, Meta(ge=8, le=10_000)] = 100
@@ -59,7 +60,7 @@ class BoldSettings(NeuralSettings):
 
 
 class BoldMethod(Classifier):
-    """A network that reads BOLD: every window of a scan takes the memory of a scan."""
+    """A neural network that reads BOLD; every window takes as much memory as a scan."""
 
     settings: BoldSettings
 
@@ -90,7 +91,7 @@ class LinearConvolutions(nn.Module):
             self.register_buffer(f"running_var_{i}", torch.ones(n))
 
     def forward(self, x: Tensor, step: StepContext | None = None) -> tuple[Tensor, Tensor]:
-        """Compute kernel and offset of the whole; in training with the statistics of this batch.
+        """Compute kernel and offset of the combined convolution; in training, with the statistics of this batch.
 
         Shapes: x [B, T, P]; returns kernel [channels, taps], offset [channels].
         """
@@ -142,7 +143,7 @@ class CourseEncoder(nn.Module):
     """Embedding of the time course of each ROI.
 
     Every frame is normalised over ROIs; convolutions, max pooling and two linear layers follow. Kernels and pools
-    shrink where the window is too short for them.
+    shrink if the window is too short for them.
     """
 
     def __init__(self, n_frames: int, embedding: int, kernel: int) -> None:
@@ -177,11 +178,11 @@ class DeCISettings(BoldSettings):
     Attributes
     ----------
     width : int
-        Width of the embedding of each ROI's time course, and length of the drift kernels.
+        Width of the embedding of each ROI's time course, which is also the length of the drift kernels.
     layers : int
-        Blocks; each subtracts its drift and its cycle from the remainder of the block before.
+        Number of blocks; each subtracts its drift and its cycle from what the previous block leaves.
     dropout : float
-        Share of hidden values dropped in training.
+        Share of the hidden values dropped in training.
     """
 
     learning_rate: LearningRate = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
@@ -242,7 +243,7 @@ class DeCIBlock(nn.Module):
 
 
 class DeCINetwork(nn.Module):
-    """One linear embedding for the course of every ROI, blocks of drift and cycle, linear classifiers of their means.
+    """A linear embedding of each ROI's time course, blocks of drift and cycle, and linear classifiers of their means.
 
     The mean over ROIs of a linear score is the score of the mean, so the classifiers read pooled drifts and cycles.
     ROIs without signal are left out of the mean. The windows of a scan are averaged in the same way.
@@ -282,7 +283,7 @@ class DeCINetwork(nn.Module):
     reference="DeCI, IEEE TMI 2026, arXiv 2602.08262",
 )
 class DeCI(BoldMethod):
-    """Drift and cycle of the BOLD time course of each ROI; ROIs stay independent until their scores are averaged."""
+    """Separates drift and cycle in the BOLD series of each ROI; ROIs stay independent until scores are averaged."""
 
     settings: DeCISettings
     network_class = DeCINetwork

@@ -1,7 +1,7 @@
-"""FC-HGNN: an encoder of single scans by hemispheres, and attention over a population of source scans.
+"""FC-HGNN: an encoder of single scans by hemisphere, and attention over a population of source scans.
 
-The encoder convolves within hemispheres and over the whole brain, and pools by two channels. A scan of another site
-receives messages from a bank of source scans, and from no other scan.
+The encoder convolves within hemispheres and over the whole brain, and pools with two channels. A scan from another site
+receives messages only from a bank of source scans.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..registry import method, redesign
 
 
 class HemisphereLayer(nn.Module):
-    """Graph convolution within each hemisphere, with weights of its own; midline ROIs become zero."""
+    """Graph convolution within each hemisphere, with separate weights; midline ROIs become zero."""
 
     def __init__(self, n_in: int, n_out: int) -> None:
         super().__init__()
@@ -57,10 +57,10 @@ class ChebLayer(nn.Module):
 
 
 class ScanEncoder(nn.Module):
-    """Convolution within hemispheres and over the whole brain, then pooling by two channels.
+    """Convolution within hemispheres and over the whole brain, then pooling with two channels.
 
-    The local channel selects the ROIs of highest score and weighs them by it (SAGPool, Lee et al. 2019). The global
-    channel assigns ROIs softly to clusters. A selected ROI adds the features of its clusters, weighted by its
+    The local channel selects the ROIs with the highest scores and weights them by these (SAGPool, Lee et al. 2019). The
+    global channel assigns ROIs softly to clusters. A selected ROI adds the features of its clusters, weighted by its
     assignment. Dropped ROIs leave zeros, so that every other ROI keeps its position when the graph is flattened.
     """
 
@@ -89,7 +89,7 @@ class ScanEncoder(nn.Module):
         return (selected * (local + assignment @ clusters)).flatten(1)
 
     def pool_locally(self, H: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
-        """Weigh ROIs by their score, and select those of highest score.
+        """Weight ROIs by their scores, and select those with the highest scores.
 
         Shapes: H [B, P, d], edges [B, P, P]; returns local [B, P, d], selected [B, P, 1].
         """
@@ -122,7 +122,7 @@ class ScanAttention(nn.Module):
 
 
 class PopulationLayer(nn.Module):
-    """Attention over scans of the same sex and over those of the other sex, with weights that sum to one."""
+    """Attention over scans of the same sex and over those of the other sex, with weights that sum to one in total."""
 
     def __init__(self, n_in: int, n_out: int) -> None:
         super().__init__()
@@ -183,8 +183,8 @@ def find_neighbours(
     """Find the scans from which each scan receives messages, of its own sex and of the other.
 
     The similarity of two scans is [ages alike] + [same site]. It must exceed its mean over the candidates of that sex
-    by ``beta`` standard deviations. It is standardised within a sex: over both, no scan of an unknown site would ever
-    receive from the other sex.
+    by ``beta`` standard deviations. It is standardised within a sex: otherwise, no scan of an unknown site would ever
+    receive messages from the other sex.
 
     Shapes: candidate [m] or [B, m]; returns [B, m].
     """
@@ -204,12 +204,12 @@ def find_neighbours(
 
 
 def exclude_self(n: int, device: torch.device) -> Tensor:
-    """Make the mask that lets a scan receive from every scan but itself. Shape [n, n], bool."""
+    """Make the mask that lets a scan receive messages from every scan except itself. Shape [n, n], bool."""
     return ~torch.eye(n, dtype=torch.bool, device=device)
 
 
 def select_bank(stack: Stack, per_cell: int) -> tuple[np.ndarray, np.ndarray]:
-    """Select the scans of each run's bank: so many of each source site and class, drawn by the seed of the run.
+    """Select the scans of each run's bank: the same number from each source site and class, drawn by the run's seed.
 
     Shapes: returns index [R, E * 2 * per_cell].
     """
@@ -227,25 +227,26 @@ class FCHGNNSettings(training.NeuralSettings):
     alpha : float
         Absolute FC above which two ROIs of a scan are connected.
     width, state : int
-        Width of the first hemisphere layer, and of every state after it.
+        Width of the first hemisphere layer, and width of every later state.
     layers : int
-        Layers of the population graph.
+        Number of layers in the population graph.
     dropout : float
-        Share of hidden values dropped in training.
+        Share of the hidden values dropped in training.
     kept_share : float
         Share of the ROIs that the local pooling channel keeps.
     cluster_share : float
-        Clusters of the global channel, as a share of the number of ROIs.
+        Number of clusters in the global channel, as a share of the number of ROIs.
     beta : float
-        A scan receives from scans whose similarity is more than this many standard deviations above the mean. The
-        published value, 1.5, is for similarity by site; by age it would leave a third of ABIDE without a neighbour of
-        their sex.
+        A scan receives messages from scans whose similarity to it is more than this many standard deviations above the
+        mean. The published value, 1.5, is for similarity by site; for similarity by age, it would leave a third of the
+        scans of ABIDE without a neighbour of the same sex.
     age_window : float
-        Ages are similar within this many standard deviations of the source scans' age (published: two years).
+        Two ages are similar if they differ by less than this many standard deviations of age in the source scans
+        (published: two years).
     site_likeness : bool
-        Whether a common site adds to the similarity of two source scans.
+        Whether two source scans are more similar if they are from the same site.
     bank : int
-        Source scans of each site and class in the bank, from which scans receive messages at inference.
+        Number of source scans of each site and class in the bank, from which scans receive messages at inference.
     """
 
     learning_rate: LearningRate = setting(3e-3, choice(1e-3, 3e-3, 1e-2))
@@ -312,9 +313,9 @@ class FCHGNNNetwork(nn.Module):
     ),
 )
 class FCHGNN(Classifier):
-    """Hemispheres, whole brain and a population graph typed by sex, with messages from source scans only.
+    """Graph network on hemispheres, the whole brain and a population typed by sex; only source scans send messages.
 
-    A fitted run holds sex, standardised age and the messages of the scans in its bank, and none of their connectomes.
+    A fitted run holds sex, standardised age and the messages of the scans in its bank, but not their connectomes.
     """
 
     settings: FCHGNNSettings
@@ -326,7 +327,7 @@ class FCHGNN(Classifier):
         return replace(super().facts, holds=f"neural network weights and {kept}", keeps_scans=f"it stores {kept}")
 
     def learn(self, source: SourceScans) -> Tensors:
-        """Learn the mean connectome, the hemisphere of each ROI, and mean and standard deviation of age."""
+        """Learn the mean connectome, the hemisphere of each ROI, and the mean and standard deviation of age."""
         graphs, needed_by = source.connectomes, f"method '{self.name}'"
         age = read_covariates(graphs.cohort, ["age"], needed_by)[source.scans, 0]
         arrays = {"side": read_hemispheres(graphs.cohort, needed_by), "age": np.array([age.mean(), age.std() or 1.0])}
@@ -343,7 +344,7 @@ class FCHGNN(Classifier):
         }
 
     def begin_stage(self, stack: Stack, stage: Stage) -> None:
-        """Allocate the bank, and put in sex and age of its scans.
+        """Allocate the bank, and store the sex and age of its scans.
 
         It is in ``stack.state.inference``: ``bank_real``, ``bank_sex`` and ``bank_age``, shape [R, m], and
         ``bank_messages``, shape [R, layers, m, 4 * state], for m scans.

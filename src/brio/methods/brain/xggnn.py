@@ -32,7 +32,7 @@ def split_episode(draw: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def pair_within_sites(draw: Tensor, site: Tensor) -> Tensor:
-    """Pair each scan with a scan of its own site, by a random order of the scans of each site.
+    """Pair each scan with a scan from its own site, by a random order of the scans of each site.
 
     Shapes: draw [B], site [B]; returns [B].
     """
@@ -56,10 +56,10 @@ def mix_scans(scans: Scans, label: Tensor, partner: Tensor, share: Tensor) -> tu
 
 
 def compute_difference_maps(learned: Tensor, label: Tensor, cells: tuple[int, int, int]) -> Tensor:
-    """Compute where the learned connectomes of the classes differ at each site.
+    """Compute a map of the class differences between learned connectomes at each site.
 
-    |mean of class 0 - mean of class 1|, each column standardised, through a sigmoid. A mixed scan belongs to both
-    classes, by its label.
+    The map is |mean of class 0 - mean of class 1| with each column standardised, passed through a sigmoid. A mixed scan
+    belongs to both classes, weighted by its label.
 
     Shapes: learned [B, P, P], label [B]; returns [E, P, P].
     """
@@ -87,9 +87,9 @@ def dice_gap(S: Tensor) -> Tensor:
 
 
 def self_dice_gap(S: Tensor) -> Tensor:
-    """1 - Dice of a map with itself, mean of the two sites of every pair. Shape [E, P, P] -> [E, E].
+    """1 - Dice of a map with itself, averaged over the two sites of every pair. Shape [E, P, P] -> [E, E].
 
-    The published code compares the one of the two maps that comes later in a random order with itself.
+    The published code compares one of the two maps with itself: the one that comes later in a random order.
     """
     flat = S.flatten(1)
     gap = 1 - 2 * flat.square().sum(1) / (2 * flat.sum(1) + 1e-8)
@@ -103,19 +103,20 @@ class XGSettings(BoldSettings):
     Attributes
     ----------
     embedding, kernel : int
-        Width of the embedding of each ROI's time course, and frames of the first convolution.
+        Width of the embedding of each ROI's time course, and length of the first convolution in frames.
     heads : int
-        Heads of the self-attention between ROIs; they share the embedding.
+        Number of heads in the self-attention between ROIs, among which the embedding is divided.
     dropout : float
-        Share of hidden values dropped in training.
+        Share of the hidden values dropped in training.
     inner_rate : float
         Learning rate of the look-ahead step on the meta-training sites.
     sparsity, consistency : float
-        Weights of the entropy of a site's class-difference map and of the gap between maps of two sites.
+        Weights of two loss terms: the entropy of the class-difference map of a site (``sparsity``), and the difference
+        between the maps of two sites (``consistency``).
     mixup : bool
-        Mix scans of a site with each other, by shares drawn for each site and step.
+        Whether to mix scans of a site with each other, with shares drawn for each site and step.
     published : bool
-        Whether to follow the published code where it differs from its paper; see :class:`XGNetwork`.
+        Whether to follow the published code where it differs from its paper. See :class:`XGNetwork`.
     """
 
     learning_rate: LearningRate = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
@@ -144,9 +145,9 @@ class XGOutput(NamedTuple):
 
 
 class ConnectomeLearner(nn.Module):
-    """Self-attention between ROIs; the learned connectome is m = v v' of what it returns, v.
+    """Self-attention between ROIs; the learned connectome is m = v v', where v is the output of the attention.
 
-    Attention alone is the mean of nearly equal embeddings under nearly equal weights: at the start it gives every ROI
+    Attention alone is the mean of nearly equal embeddings with nearly equal weights. At the start it gives every ROI
     the same v to the last bit of float32, and m is constant. The usual residual connection, v = x + attention(x), keeps
     the differences of the embeddings x.
     """
@@ -227,7 +228,7 @@ class XGNetwork(nn.Module):
     reference="Qiu et al., XG-GNN, MICCAI 2024",
 )
 class XGGNN(BoldMethod):
-    """Connectome learned from BOLD, meta-learning over episodes of sites, consistent class-difference maps."""
+    """Connectome learned from BOLD, with meta-learning over episodes of sites and consistent class-difference maps."""
 
     version = 2
     settings: XGSettings
@@ -235,9 +236,9 @@ class XGGNN(BoldMethod):
     peak_matrices_per_scan = 80.0
 
     def objective(self, call: NetworkCall, params: Tensors, batch: Batch) -> Tensor:
-        """Loss at the meta-test sites, under weights that are one step ahead on the meta-training sites.
+        """Compute the loss at the meta-test sites, with weights one step ahead on the meta-training sites.
 
-        First-order MAML: the gradient is taken after the step ahead and applied before it.
+        This is first-order MAML: the gradient is computed after the step ahead and applied before it.
         """
         s, weight = self.settings, batch.cell_weight
         real = (batch.site_weight > 0).to(weight.dtype)
@@ -275,7 +276,7 @@ variant(
     "XG-GNN as in its published code: ROIs are rescaled and exchange no messages.",
     provenance=follow_code(
         "each look-ahead step resets the averages of Adam. As in that code, the learned connectome is constant to "
-        "float precision at first, and the class-difference maps are rounding errors at first"
+        "float precision at first, and the class-difference maps contain only rounding errors"
     ),
     published=True,
 )

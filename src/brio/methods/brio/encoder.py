@@ -13,7 +13,7 @@ from ..layers import LayerNorm, Linear
 
 
 def signed_graphs(A: Tensor, S: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Supported graph G, its positive weights G+ and its negative-weight magnitudes G-, Eq. (4).
+    """Compute the supported graph G, its positive weights G+ and its negative-weight magnitudes G-, Eq. (4).
 
     Shapes: A [..., P, P], S [P, P].
     """
@@ -52,11 +52,11 @@ def inverse_root(degree: Tensor) -> Tensor:
 
 
 def find_gpu_twin(A: Tensor, width: int) -> Any:
-    """Find the module :mod:`.gpu.encoder` where its kernels can encode graphs A with d_h = ``width``, or None.
+    """Return the module :mod:`.gpu.encoder` if its kernels can encode graphs A with d_h = ``width``, or else None.
 
-    They can in float32 on a GPU that runs Triton kernels (:func:`brio.kernels.kernels_run_on`), if d_h is
-    16, 32, 48 or 64 and no gradient is asked of the graphs. Everywhere else the encoder computes the same by tensor
-    operations, in more time and memory.
+    The kernels need float32, a GPU that runs Triton kernels (:func:`brio.kernels.kernels_run_on`), and d_h of 16, 32,
+    48 or 64; the graphs must not need a gradient. Otherwise the encoder computes the same by tensor operations, with
+    more time and memory.
     """
     by_shape = width in (16, 32, 48, 64) and A.shape[-1] <= 2**15  # a place in a graph is a 32-bit number
     if not A.is_cuda or A.dtype != torch.float32 or A.requires_grad or not by_shape or not kernels_run_on(A.device):

@@ -31,7 +31,7 @@ class FactorOutput(NamedTuple):
 
 
 class FactorMap(nn.Module):
-    """F_phi of Eq. (8): a bias-free projection and an MLP, both outputs on the unit sphere."""
+    """F_phi of Eq. (8): a bias-free projection and an MLP, each with outputs on the unit sphere."""
 
     def __init__(self, d_h: int, d_t: int, d_mlp: int, bias: bool) -> None:
         super().__init__()
@@ -46,11 +46,11 @@ class FactorMap(nn.Module):
 
 
 class BrioNetwork(nn.Module):
-    """The whole network of one run.
+    """The whole neural network of one run.
 
-    It reads the learned support ``S``, the ``mean`` connectome, which fills ROIs without signal, the mean and SD of the
-    descriptors (``c_mean``, ``c_sd``) where they are standardised, and, once the warm-up is over, the cached assignment
-    ``Pi_bar``.
+    It reads the learned support ``S`` and the ``mean`` connectome, which fills ROIs without signal. It also reads the
+    mean and SD of the descriptors (``c_mean``, ``c_sd``), if these are standardised, and, after the warm-up, the cached
+    assignment ``Pi_bar``.
     """
 
     def __init__(self, n_rois: int, s: BrioSettings) -> None:
@@ -106,7 +106,7 @@ class Brio(NeuralMethod):
         return sites
 
     def learn(self, source: training.SourceScans) -> Tensors:
-        """Learn the support S (Eq. 3), ROIs' fill, descriptors' mean and SD, and the block length."""
+        """Learn the support S (Eq. 3), the fill of ROIs, the mean and SD of the descriptors, and the block length."""
         settings, connectomes = self.settings, source.connectomes
         strength = source_strength([connectomes.site_median(m) for m in source.by_site()], connectomes.n_rois)
         learned = {"S": sym_top(strength, settings.rho_g).to(connectomes.dtype)}
@@ -174,7 +174,7 @@ class Brio(NeuralMethod):
             qualification["cell_size"] = stack.to_tensor(stack.sources.size.astype(float))
 
     def refresh(self, stack: Stack, due: np.ndarray, number: int) -> None:
-        """Recompute the qualification of the runs in ``due``, under their present weights."""
+        """Recompute the qualification of the runs in ``due`` with their current weights."""
         rows = np.flatnonzero(due)
         index = torch.from_numpy(rows).to(stack.connectomes.device)
         a, change = self._contributions_and_changes(stack, rows, number)
@@ -190,9 +190,9 @@ class Brio(NeuralMethod):
             stack.state.training[name][index] = value
 
     def remove_padding(self, parameters: Tensors, state: RunState, n_sites: int) -> tuple[Tensors, RunState]:
-        """Keep qualifications of the run's own source sites and pairs, and no factors of single scans.
+        """Keep the qualification of the run's own source sites and pairs, but no factors of single scans.
 
-        Drop ``q_re`` where the variant computes no re-estimates: it is then constant 1.
+        Drop ``q_re`` if the variant computes no re-estimates, because it is then constant at 1.
         """
         kept = ("pi_task", "q_re", "alpha_bar", "g")
         training = {name: state.training[name] for name in kept if name in state.training}
@@ -229,7 +229,7 @@ class Brio(NeuralMethod):
         return training.Explanation(assignment=fitted.state.inference["Pi_bar"].double().cpu().numpy())
 
     def read_explained(self, fitted: FittedRun, scans: Scans) -> training.ExplainedScans:
-        """Read margins, and what each factor adds to them, Eq. (10)."""
+        """Read margins and the contribution of each factor to them, Eq. (10)."""
         out = Stack.restore(self, scans, [fitted]).forward(scans, shared=True)
         margin, a = (t[0].double().cpu().numpy() for t in (out.logit, out.contributions))
         return training.ExplainedScans(margin, contributions=a / self.settings.J**0.5)
@@ -287,12 +287,21 @@ class Brio(NeuralMethod):
 
 # Ablations of the paper: without re-estimation support (RS), task relevance (TR), strength modulation (SM), weights
 # that favour supported factors (SF), qualification guidance (QG). See variant_profile.
-variant("brio-wo-rs", Brio, "Factors weighted by relevance alone, strength fixed at one.", variant="w/o RS")
-variant("brio-wo-tr", Brio, "Uniform weights instead of relevance, support kept.", variant="w/o TR")
-variant("brio-wo-sm", Brio, "Qualified weights, strength fixed at one.", variant="w/o SM")
-variant("brio-wo-sf", Brio, "Factors weighted by relevance alone, strength modulated.", variant="w/o SF")
-variant("brio-wo-qg", Brio, "Equal weights, strength fixed at one: alignment without qualification.", variant="w/o QG")
+variant("brio-wo-rs", Brio, "Factors weighted by relevance alone, with strength fixed at one.", variant="w/o RS")
+variant("brio-wo-tr", Brio, "Uniform weights instead of relevance; support is kept.", variant="w/o TR")
+variant("brio-wo-sm", Brio, "Qualified weights, with strength fixed at one.", variant="w/o SM")
+variant("brio-wo-sf", Brio, "Factors weighted by relevance alone, with modulated strength.", variant="w/o SF")
+variant(
+    "brio-wo-qg", Brio, "Equal weights, with strength fixed at one: alignment without qualification.", variant="w/o QG"
+)
 variant("backbone", Brio, "No alignment.", variant="w/o QG", lambda_env=0.0)
 # Controls: if alignment uses what names of sites mean, it should gain less with shuffled ones.
 variant("brio-shuffled", Brio, "Names of source sites shuffled within classes.", sites="shuffled")
-variant("backbone-shuffled", Brio, "No alignment, shuffled names.", variant="w/o QG", lambda_env=0.0, sites="shuffled")
+variant(
+    "backbone-shuffled",
+    Brio,
+    "No alignment, with shuffled names of source sites.",
+    variant="w/o QG",
+    lambda_env=0.0,
+    sites="shuffled",
+)

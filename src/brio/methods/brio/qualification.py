@@ -1,4 +1,4 @@
-"""Balanced assignment of ROIs to factors, Eq. (7), qualification of evidence, Eqs. (11)-(19), and alignment by it."""
+"""Balanced assignment of ROIs to factors, Eq. (7), qualification, Eqs. (11)-(19), and the alignment that uses it."""
 
 import math
 from typing import NamedTuple
@@ -12,9 +12,9 @@ from .settings import BrioSettings, Variant
 
 
 def balanced(similarity: Tensor, iterations: int) -> Tensor:
-    """Assignment Pi with row sums 1/J and column sums 1/P by log-domain scaling, Eq. (7).
+    """Compute the assignment Pi with row sums 1/J and column sums 1/P by log-domain scaling, Eq. (7).
 
-    The last update is that of the columns, whose sums are exact.
+    The last update is that of the columns, so the column sums are exact.
 
     Shapes: similarity [J, P].
     """
@@ -42,7 +42,7 @@ class Assignment(nn.Module):
 
 
 class Qualification(NamedTuple):
-    """What a refresh computes. Shapes: pi_task [J], q_re [E, 2, J], alpha_bar [pairs, 2, J], g [pairs, 2]."""
+    """The results of a refresh. Shapes: pi_task [J], q_re [E, 2, J], alpha_bar [pairs, 2, J], g [pairs, 2]."""
 
     pi_task: Tensor  # relevance of each factor; sums to one
     q_re: Tensor  # re-estimation support of each factor at each site and class
@@ -104,7 +104,8 @@ def relevance(w: Tensor, Delta: Tensor, V_pool: Tensor, eps_w: float, eps_s: flo
 def normalise_relevance(R_task: Tensor) -> Tensor:
     """Normalise the relevance to pi_task, Eq. (13), which sums to one.
 
-    The paper defines it where some factor is relevant. Where none is, we set 1 / J; :func:`qualify` then sets g to 0.
+    The paper defines pi_task if any factor is relevant. If none is, we set it to 1 / J, and :func:`qualify` sets g to
+    0.
 
     Shapes: R_task [J]; returns [J].
     """
@@ -132,8 +133,8 @@ def reference_scale(V_sub: Tensor, Delta_e: Tensor) -> Tensor:
 def reestimation_support(T: Tensor, D_re: Tensor, eps_q: float) -> Tensor:
     """Compute the task-calibrated re-estimation support q_re, Eq. (16), in (0, 1].
 
-    Near 1 where contributions barely move under re-estimation compared with the spread and
-    separation they have at that site; never 0.
+    The support is near 1 if contributions change little under re-estimation compared with their spread and separation
+    at that site; it is never 0.
 
     Shapes: T, D_re [E, 2, J]; returns [E, 2, J].
     """
@@ -164,8 +165,8 @@ def variant_profile(variant: Variant, pi: Tensor, q_pair: Tensor) -> tuple[Tenso
     w/o QG  qualification guidance 1 / J               1
     ======= ====================== =================== ==============
 
-    :func:`qualify` sets g to 0 where no factor is relevant, except under w/o TR and w/o QG. The paper abbreviates SF
-    without expanding it; it removes the priority of supported factors.
+    :func:`qualify` sets g to 0 if no factor is relevant, except for w/o TR and w/o QG. The paper does not expand the
+    abbreviation SF; this variant removes the priority of supported factors.
 
     Shapes: pi [J], q_pair [pairs, 2, J]; returns g [pairs, 2], alpha_bar [pairs, 2, J].
     """
@@ -201,8 +202,8 @@ def alignment_loss(
 ) -> Tensor:
     """Alignment loss L_env^Q of one run, Eq. (25).
 
-    A pair of sites appears in both orders, each with half of its share: the divergences S(x, y) of Eq. (24) then add up
-    to OT(x, y) - OT(x, x) over ordered pairs, and no cloud has to be gathered by pairs.
+    A pair of sites appears in both orders, each with half of its share. The divergences S(x, y) of Eq. (24) then add up
+    to OT(x, y) - OT(x, x) over ordered pairs, and clouds need not be gathered by pairs.
 
     Shapes: clouds [E, 2, n, J, d_t], alpha_bar [pairs, 2, J], g [pairs, 2], pair_weight [pairs], log_weight [E, 2, n].
     """
@@ -242,7 +243,7 @@ def extend_clouds(factors: Tensor, past: Tensors) -> tuple[Tensor, Tensor]:
 
 
 def weighted_cost(cosine: Tensor, alpha_bar: Tensor) -> Tensor:
-    """Squared distance of the weighted representations, Eq. (23): sum_j alpha_bar_j (1 - r_j . r'_j).
+    """Compute the squared distance of the weighted representations, Eq. (23): sum_j alpha_bar_j (1 - r_j . r'_j).
 
     The representations of Eq. (22) need not be formed: unit factors make their distance a weighted
     sum of cosine dissimilarities, in [0, 2].
@@ -253,7 +254,7 @@ def weighted_cost(cosine: Tensor, alpha_bar: Tensor) -> Tensor:
 
 
 def cosines(x: Tensor, y: Tensor) -> Tensor:
-    """Inner products of unit factors between scans of a class, factor by factor.
+    """Compute the inner products of unit factors between scans of a class, factor by factor.
 
     Shapes: x, y [..., n, J, d_t] and [..., m, J, d_t]; returns [..., n, m, J].
     """

@@ -1,4 +1,4 @@
-"""Settings of BRIO: the paper's values; fields marked (ours) are not given there, or replace what is."""
+"""Settings of BRIO: the paper's values, except for fields marked (ours), which it omits or gives differently."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -23,32 +23,32 @@ class BrioSettings(NeuralSettings):
     J : int
         Number of connectome factors.
     d_e, d_h, d_t : int
-        Widths of ROI embeddings, hidden layers and factors.
+        Widths of the ROI embeddings (``d_e``), the hidden layers (``d_h``) and the factors (``d_t``).
     d_mlp : int
         Hidden width of the factor mapping.
     d_qk : int
         Width of factor queries and ROI keys.
     layers : int
-        Signed layers of the encoder.
+        Number of signed layers in the encoder.
     temperature : float
         Temperature of the similarities between factor queries and ROI keys.
     assignment_iterations : int
-        Log-domain iterations of the balanced assignment.
+        Number of log-domain iterations of the balanced assignment.
     rho_g : float
-        Share of partners each ROI selects into the support S.
+        Share of partners that each ROI selects for the support S.
     cloud : int
-        Scans of each source site and class that are aligned: those of the batch (``cell_batch``) and, without gradient,
-        the factors that the latest steps before it have computed; the whole cell where it is smaller (ours).
+        Number of scans of each source site and class that are aligned: those of the batch (``cell_batch``) and, without
+        gradient, those of the latest steps; fewer if the site has fewer scans of the class (ours).
     T_w : int
-        Epochs of supervised warm-up (ours).
+        Number of epochs of supervised warm-up (ours).
     M : int
-        Epochs between qualification refreshes; the paper counts optimisation steps (ours).
+        Number of epochs between qualification refreshes; the paper counts optimisation steps (ours).
     K : int
-        Re-estimates of each scan at a refresh (ours).
+        Number of re-estimates of each scan at a refresh (ours).
     epsilon : float
         Entropic regularisation of all transport terms (ours).
     sinkhorn_iterations : int
-        Iterations of each transport problem (ours).
+        Number of iterations for each transport problem (ours).
     lambda_env : float
         Weight of the alignment loss (ours).
     eps_w, eps_s, eps_q : float
@@ -56,21 +56,22 @@ class BrioSettings(NeuralSettings):
     roi_scale : float
         Standard deviation of the ROI embeddings at the start (ours).
     descriptors : {"standardised", "raw"}
-        How the local connectivity of an ROI, Eq. (5), enters phi_in: each of its three numbers standardised with mean
-        and SD over the source scans, or as it is, as in the first version of the method (ours).
+        How the local connectivity of an ROI, Eq. (5), enters phi_in: with each of its three numbers standardised by its
+        mean and SD over the source scans, or unchanged, as in the first version of the method (ours).
     mlp_bias : bool
-        Biases in the factor mapping's MLP (ours).
+        Whether the MLP of the factor mapping has biases (ours).
     sites : {"own", "shuffled"}
-        Sites of the source scans in training: their own or, as a check on what alignment needs them for, their names
+        Site names of the source scans in training: their own or, to check whether alignment depends on them, names
         shuffled within each class (ours).
     variant : str
         Full qualification or one of the ablations: without re-estimation support (``w/o RS``), task relevance
         (``w/o TR``), strength modulation (``w/o SM``), weights that favour supported factors (``w/o SF``), or any
         qualification guidance (``w/o QG``). See :func:`~brio.methods.brio.qualification.variant_profile`.
     block_scale : float
-        Factor on the estimated block length, before it is rounded (ours; its sensitivity study takes 0.5 and 2).
+        Factor by which the estimated block length is multiplied before rounding (ours; the sensitivity study uses 0.5
+        and 2).
     block_length : float or None
-        A fixed block length instead of the fold-level estimate.
+        Fixed block length that replaces the estimate for each fold.
     block_subjects, block_signals, block_products, tau_ac, largest_lag, block_quantile, l_min, l_max
         Constants of the block-length rule.
     """
@@ -120,7 +121,7 @@ class BrioSettings(NeuralSettings):
         require(self.cloud >= self.cell_batch, "cloud", self.cloud, f"at least cell_batch ({self.cell_batch})")
         require(self.l_max >= self.l_min, "l_max", self.l_max, f"at least l_min ({self.l_min})")
         fits = self.block_length is None or self.block_scale == 1
-        require(fits, "block_scale", self.block_scale, "1 where block_length is given")
+        require(fits, "block_scale", self.block_scale, "1 if block_length is given")
 
     @property
     def block_rule(self) -> BlockRule:

@@ -1,11 +1,11 @@
-"""Edges of a graph as a list, random masks of them, the MLP that scores them, and networks that use it.
+"""Lists of graph edges, random masks for them, the MLP that scores them, and neural networks that use it.
 
-A graph holds a fifth of all pairs of ROIs. Values are therefore computed on lists of edges, [B, 2 M, h], and scattered
-into P x P matrices once they are single numbers: a fifth of the memory of an MLP over all pairs.
+A graph contains a fifth of all pairs of ROIs. Values are therefore computed on lists of edges, [B, 2 M, h], and
+scattered into P x P matrices once they are single numbers. This takes a fifth of the memory of an MLP over all pairs.
 
-Given mean and variance over the edges, a norm is a scale and a shift. For the first layer both moments follow from the
-states of ROIs and the graph, so its norm is applied to ROIs: nothing of the first layer's width is normalised edge by
-edge.
+Given mean and variance over the edges, a norm is a scale and a shift. For the first layer, both moments follow from the
+states of ROIs and the graph. Its norm is therefore applied to ROIs, and nothing as wide as the first layer is
+normalised edge by edge.
 """
 
 import itertools
@@ -27,8 +27,8 @@ from .. import layers
 class Edges(NamedTuple):
     """The edges of each graph, in both directions.
 
-    The first half of a list holds every pair u < v as the edge from v to u, the second half the same pairs in the same
-    order as the edge from u to v. A graph with fewer than M edges leaves entries empty.
+    The first half of a list holds every pair u < v as the edge from v to u. The second half holds the same pairs in the
+    same order as the edge from u to v. A graph with fewer than M edges leaves entries empty.
 
     Shapes: receiver, sender [B, 2 M], real [B, 2 M].
     """
@@ -71,12 +71,12 @@ def scatter_edges(values: Tensor, edges: Edges, n_rois: int) -> Tensor:
 
 
 def average_directions(values: Tensor) -> Tensor:
-    """Give both directions of each edge the mean of their values. Shape [B, ..., 2 M] in and out."""
+    """Replace the values of both directions of each edge by their mean. Shape [B, ..., 2 M] in and out."""
     return (values + values.roll(values.shape[-1] // 2, -1)) / 2
 
 
 INITIAL_RATE, DECREMENT, N_INTERVALS = 0.9, 0.1, 10
-"""The share of edges that the prior keeps starts here and falls by so much after each interval of the epochs."""
+"""The share of edges that the prior keeps starts at the first value and falls by the second after each interval."""
 
 
 def sample_concrete(logit: Tensor, step: StepContext | None) -> Tensor:
@@ -91,7 +91,7 @@ def sample_concrete(logit: Tensor, step: StepContext | None) -> Tensor:
 
 
 def straight_through(probability: Tensor, threshold: Tensor | float) -> Tensor:
-    """Make values binary, with the gradient of the values themselves (Bengio et al. 2013).
+    """Binarise values, with the gradient of the original values (Bengio et al. 2013).
 
     Shapes: probability [...], threshold [...]; returns [...].
     """
@@ -101,16 +101,16 @@ def straight_through(probability: Tensor, threshold: Tensor | float) -> Tensor:
 def schedule_keep_rate(epoch: Tensor, epochs: int, final: float) -> Tensor:
     """Schedule r, the share of edges that the prior keeps (GSAT, Miao et al. 2022).
 
-    It is 0.9 at first and falls by 0.1 after every tenth of the epochs, down to ``final``.
+    It starts at 0.9 and falls by 0.1 after every tenth of the epochs, down to ``final``.
     """
     n_falls = torch.div(epoch - 1, max(1, epochs // N_INTERVALS), rounding_mode="floor")
     return (INITIAL_RATE - DECREMENT * n_falls).clamp_min(final)
 
 
 def plan_decay_stages(epochs: int, final: float) -> list[Stage]:
-    """Plan a stage in which r falls, and a selectable one in which it is ``final``.
+    """Plan a stage in which r falls, and a second stage in which it is ``final``.
 
-    No checkpoint is chosen while r falls. At least one epoch is left for choosing.
+    Checkpoints are chosen only in the second stage, which has at least one epoch.
     """
     falling = max(1, round((INITIAL_RATE - final) / DECREMENT)) * max(1, epochs // N_INTERVALS)
     falling = min(falling, epochs - 1)
@@ -134,7 +134,7 @@ def bernoulli_kl(probability: Tensor, edges: Edges, r: Tensor | float) -> Tensor
 
 Moments = tuple[Tensor, Tensor]
 KERNEL_WIDTH = 64
-"""Widest layer that kernels compute in one piece."""
+"""Width of the widest layer that kernels compute in one block."""
 
 
 def compute_edge_moments(x: Tensor, real: Tensor) -> Moments:
@@ -166,7 +166,7 @@ def compute_end_moments(r: Tensor, s: Tensor, edges: Edges) -> Moments:
 
 
 class EdgeInstanceNorm(nn.Module):
-    """Normalise each channel over the edges of one graph, in training and at inference alike; without parameters."""
+    """Normalise each channel over the edges of one graph, in training and at inference, without parameters."""
 
     def __init__(self, width: int, eps: float = 1e-5) -> None:
         super().__init__()
@@ -205,10 +205,10 @@ class EdgeBatchNorm(layers.BatchNorm):
 
 
 def find_gpu_twin(H: Tensor, widths: Sequence[int]) -> Any:
-    """Find the GPU twin of this module, :mod:`.gpu.scorer`, where its kernels can be used.
+    """Return the GPU twin of this module, :mod:`.gpu.scorer`, if its kernels can be used.
 
-    They need float32, a GPU that runs Triton kernels (:func:`brio.kernels.kernels_run_on`) and widths of at
-    most :data:`KERNEL_WIDTH`. Everywhere else tensor operations compute the same, in more time and memory.
+    The kernels need float32, a GPU that runs Triton kernels (:func:`brio.kernels.kernels_run_on`) and widths of at most
+    :data:`KERNEL_WIDTH`. Otherwise tensor operations compute the same, with more time and memory.
     """
     too_wide = max(widths, default=0) > KERNEL_WIDTH
     if not H.is_cuda or H.dtype != torch.float32 or too_wide or not kernels_run_on(H.device):
@@ -221,7 +221,7 @@ def find_gpu_twin(H: Tensor, widths: Sequence[int]) -> Any:
 def add_ends(r: Tensor, s: Tensor, edges: Edges) -> Tensor:
     """Add the terms of both ends, r_u + s_v, for every edge from v to u.
 
-    The gradient of r and of s is a sum over edges; the GPU twin fixes its order, torch on a GPU does not.
+    The gradients of r and s are sums over edges. The GPU twin fixes their order; torch on a GPU does not.
 
     Shapes: r, s [B, P, h]; returns [B, 2 M, h].
     """
@@ -237,8 +237,8 @@ def add_ends(r: Tensor, s: Tensor, edges: Edges) -> Tensor:
 class EdgeMLP(nn.Module):
     """A score for each edge from the states of its ends, MLP(h_u || h_v): linear, norm, ReLU, dropout, ..., linear.
 
-    The first layer has one matrix for each end, so it is applied to ROIs and not to edges. Scores of empty entries of a
-    list are meaningless.
+    The first layer has one matrix for each end, so it is applied to ROIs and not to edges. Scores of empty list entries
+    are meaningless.
     """
 
     def __init__(
@@ -312,10 +312,10 @@ class GINEncoder(nn.Module):
 
 
 class EdgeNetwork(nn.Module):
-    """A network that reads connection profiles and the strong edges of scans."""
+    """A neural network that reads connection profiles and the strong edges of scans."""
 
     def forward(self, scans: Scans, step: StepContext | None = None) -> Any:
-        """Compute logits and representations of scans; in training also what the loss reads."""
+        """Compute logits and representations of scans and, in training, the inputs of the loss."""
         return self.read_graphs(layers.build_profiles(scans), layers.select_strong_edges(scans), step)
 
     @abstractmethod
@@ -324,7 +324,7 @@ class EdgeNetwork(nn.Module):
 
 
 COPIES = 7
-"""About how many copies of the hidden states of edges a step keeps alive where kernels do not fuse the layers."""
+"""Approximate number of copies of the edges' hidden states that a step holds if kernels do not fuse the layers."""
 
 
 @dataclass(frozen=True)
@@ -334,13 +334,13 @@ class EdgeSettings(layers.GraphSettings):
     Attributes
     ----------
     edge_width : int
-        The MLP that scores edges has hidden layers of 4 and of 1 times this width. Published code takes ``width`` here:
-        layers of 256 and 64 units cost 16,448 multiplications for each edge and step, those of 32 and 8 units 264.
-        Kernels fuse the layers up to ``edge_width=16``. Above, the hidden states of all edges are stored: at 64 about
-        3 GB more for each run of a stack on AAL116 (2,668 edges in both directions, 136 scans in a batch), 10 GB on
-        CC200.
+        Width of the MLP that scores edges; its two hidden layers have 4 times and 1 times this many units. Published
+        code uses ``width`` here: layers of 256 and 64 units cost 16,448 multiplications for each edge and step, those
+        of 32 and 8 units 264. Kernels fuse the layers up to ``edge_width=16``. For larger widths, the hidden states of
+        all edges are stored. At 64, this takes about 3 GB more for each run of a stack on AAL116 (2,668 edges in both
+        directions, 136 scans in a batch), and 10 GB more on CC200.
     edge_dropout : float
-        Dropout inside that MLP.
+        Dropout inside the MLP that scores edges.
     """
 
     dropout: ShareBelowOne = setting(0.3, choice(0.3, 0.5))
@@ -349,7 +349,7 @@ class EdgeSettings(layers.GraphSettings):
 
 
 class EdgeMethod(layers.Classifier):
-    """A method that scores edges by an MLP; memory grows with the width of the MLP where kernels do not fuse it."""
+    """A method that scores edges by an MLP; if kernels do not fuse the MLP, memory grows with its width."""
 
     settings: EdgeSettings
 

@@ -1,11 +1,12 @@
 """What linear models share.
 
-A run learns the features of its source scans, centres them and multiplies them with each other. Models are solved from
+A run learns the features of its source scans, centres them and computes their inner products. Models are solved from
 these products alone, for a grid of penalties. Validation scans or inner folds over source sites choose the penalty, and
-inner folds calibrate the margins. Features of large cohorts are never held for a run: their edges are stored once.
+inner folds calibrate the margins. For large cohorts, runs hold no copy of the features: the edges are stored once for
+all runs.
 
-First the method itself, then the choice of the penalty and the calibration, algebra with Gram matrices, and last where
-features are read from: scans in memory, or stored edges.
+The method comes first, then the choice of the penalty, the calibration and the algebra with Gram matrices. The sources
+of the features come last: scans in memory, or stored edges.
 """
 
 from __future__ import annotations
@@ -42,15 +43,15 @@ class LinearSettings(training.MethodSettings):
     Attributes
     ----------
     least_penalty, largest_penalty : float
-        Ends of the grid of penalties, as multiples of the mean squared norm of the centred features of a source scan,
-        so that the same grid serves any atlas and estimator.
+        Smallest and largest penalty of the grid, in units of the mean squared norm of the centred features of a source
+        scan, so that one grid suits every atlas and estimator.
     penalties : int
-        Number of penalties in the grid, evenly spaced in the logarithm. Of penalties with the same score the strongest
-        is chosen.
+        Number of penalties in the grid, evenly spaced on a logarithmic scale. If several penalties have the same AUC,
+        the strongest is chosen.
     choose_by : {"validation", "source-sites"}
-        The penalty with the best AUC on the validation scans, as every other method chooses; or with the best mean
-        AUC over inner folds, in each of which one source site is withheld. A closed-form model can afford the latter,
-        which is less noisy.
+        How the penalty is chosen: by the AUC on the validation scans, as in all other methods, or by the mean AUC over
+        inner folds, each of which withholds one source site. Closed-form models are fast enough for inner folds, which
+        are less noisy.
     dead_rois : {"source-mean", "zero"}
         Values for edges of an ROI without signal: the mean connectome of the source sites, or zero.
     """
@@ -76,37 +77,37 @@ Fit = TypeVar("Fit")
 
 
 class LinearMethod(Method):
-    """A linear model on features of a scan, here the entries of its FC matrix. A subclass solves the dual."""
+    """A linear model on the features of a scan, by default the entries of its FC matrix. A subclass solves the dual."""
 
     settings: LinearSettings
     version = 3  # of penalties that score alike the strongest is chosen; since 2 probabilities are calibrated
     fits_on_cpu = True
     features_are_edges = False
-    """Whether the features are the edges of FC matrices, but for ROIs without signal. Their products are then computed
-    once for all folds."""
+    """Whether the features are the edges of FC matrices, except for ROIs without signal. Their products are then
+    computed once for all folds."""
     feature_copies = 3
-    """Copies of all edges in float64 that a run has in memory at once, to estimate what it needs."""
+    """Number of copies of all edges in float64 that a run holds in memory at once, to estimate its memory."""
     most_decomposed: float = math.inf
-    """Most source scans of which the Gram matrix is decomposed, or copied to be solved; beyond, only multiplied."""
+    """Largest number of source scans for which the Gram matrix is decomposed or copied, not just multiplied."""
     uses_seed = True
     """Whether anything may depend on the seed. If not, runs whose folds hold the same scans share one solution. A
     subclass that draws random numbers must set it back to True."""
     features_use_labels = False
-    """Whether features are learned from labels. Inner folds would then know the labels of their withheld site."""
+    """Whether features are learned from labels. Inner folds would then have seen the labels of their withheld site."""
     margins_are_log_odds = False
-    """Whether margins are log-odds of the classes already. If not, probabilities are calibrated on inner folds."""
+    """Whether margins are already log-odds of the classes. If not, probabilities are calibrated on inner folds."""
     site_intercepts = False
-    """Whether each source site has an intercept of its own, which is not penalised. Then features and labels are
-    centred within sites before :meth:`solve`, which comes to the same, and margins are calibrated on inner folds,
-    because intercepts of source sites say nothing about another site."""
+    """Whether each source site has its own intercept, which is not penalised. Features and labels are then centred
+    within sites before :meth:`solve`, which is equivalent. Margins are calibrated on inner folds, because the
+    intercepts of source sites do not apply to other sites."""
     edge_values = "Fisher z"
-    """What the value of an edge is, for an explanation; empty where features do not belong to edges."""
+    """What the value of an edge is, for explanations; empty if features do not belong to edges."""
     beyond_edges = ""
-    """What the margin is made of besides the edges, for an explanation."""
+    """What the margin consists of in addition to the edges, for explanations."""
 
     @property
     def can_store_edges(self) -> bool:
-        """Whether the edges of what :meth:`transform` returns are the features."""
+        """Whether the features are the edges of the matrices that :meth:`transform` returns."""
         return self.features_are_edges
 
     @property
@@ -116,7 +117,7 @@ class LinearMethod(Method):
 
     @property
     def facts(self) -> training.MethodFacts:
-        """What a job plans and prints with."""
+        """Facts that a job needs for planning and printing."""
         return training.MethodFacts(
             dead_rois=self.settings.dead_rois,
             setting_without_validation="choose_by=source-sites",
@@ -126,14 +127,14 @@ class LinearMethod(Method):
         )
 
     def transform(self, A: Tensor) -> Tensor:
-        """Transform every FC matrix by itself, [n, P, P] in and out, before features are learned or extracted.
+        """Transform every FC matrix separately, [n, P, P] in and out, before features are learned or extracted.
 
         Edges of ROIs without signal are zero in the matrices that it returns.
         """
         return A
 
     def learn(self, source: SourceScans, scans: Any) -> Tensors:
-        """Learn from the source scans what the features need, and under ``mean`` what fills edges without signal.
+        """Learn from the source scans what the features need; ``mean`` holds the values for edges without signal.
 
         Scans are :class:`Scans`, or the :class:`StoredEdges` of the whole cohort.
         """
@@ -149,9 +150,9 @@ class LinearMethod(Method):
         return learned, self.extract_features(scans, learned)
 
     def open_scans(self, connectomes: Connectomes, runs: Sequence[Run] = ()) -> OpenedScans:
-        """Return what runs read scans from: their edges, stored once, where features of a run would be too large.
+        """Return the source of scans for runs: edges stored once, if the features of a run would be too large.
 
-        A subclass may add what its runs share.
+        A subclass may add data that its runs share.
         """
         if self.can_store_edges and StoredEdges.are_needed(len(connectomes), connectomes.n_rois):
             return StoredEdges((self.transform(A) for A in connectomes.full.split(1024)), connectomes.alive)
@@ -196,7 +197,7 @@ class LinearMethod(Method):
     def predict_inner_folds(self, prepared: PreparedRun, y: np.ndarray, penalties: np.ndarray) -> np.ndarray:
         """Predict every source scan from the inner fold that withholds it, for each penalty.
 
-        A model in closed form need not fit every inner fold, and overrides this.
+        Closed-form models override this, because they need not fit every inner fold.
 
         Shapes: y [n], penalties [penalties]; returns [penalties, n].
         """
@@ -210,7 +211,7 @@ class LinearMethod(Method):
     def solve_run(
         self, prepared: PreparedRun, y: np.ndarray, with_inner_folds: bool
     ) -> tuple[list[DualSolution], np.ndarray | None]:
-        """Fit all source scans for each penalty, and predict inner folds where they are needed.
+        """Fit all source scans for each penalty, and predict inner folds if needed.
 
         Shapes: y [n]; returns margins [penalties, n].
         """
@@ -232,9 +233,9 @@ class LinearMethod(Method):
     def fit_distinct(
         self, fit_run: Callable[[Run], Fit], runs: Sequence[Run], bytes_each: float, message: str, progress: Progress
     ) -> list[Fit]:
-        """Fit every run, but only once those that hold the same scans where nothing depends on the seed.
+        """Fit every run; runs with the same scans are fitted only once if nothing depends on the seed.
 
-        Several are fitted at once, each on one core, where memory allows.
+        Several runs are fitted at once, each on one core, if memory allows.
         """
         distinct: dict[tuple[object, ...], Run] = {}
         keys: list[tuple[object, ...]] = []
@@ -331,7 +332,7 @@ class LinearMethod(Method):
         return features
 
     def estimate_fit_bytes(self, n_scans: int, n_rois: int) -> float:
-        """Estimate the memory of a fit: that of a run, and where edges are stored these and their products."""
+        """Estimate the memory of a fit: that of a run and, if edges are stored, of the edges and their products."""
         own = self.estimate_run_bytes(n_scans, n_rois)
         if not (self.can_store_edges and StoredEdges.are_needed(n_scans, n_rois)):
             return own
@@ -354,7 +355,7 @@ class DualSolution(NamedTuple):
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """What a fit needs of the source scans of a run, whatever their labels.
+    """What a fit needs from the source scans of a run, whatever their labels.
 
     Shapes: gram [n, n], penalties [penalties], inner_fold [n], group [n].
     """
@@ -373,12 +374,12 @@ class PreparedRun:
         return KernelEigen.of_kernel(self.gram, self.group)
 
     def split_inner_folds(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Positions of the scans that each inner fold learns from, and of those that it withholds."""
+        """Positions of the scans that each inner fold is fitted to, and of those that it withholds."""
         for k in np.unique(self.inner_fold):
             yield np.flatnonzero(self.inner_fold != k), np.flatnonzero(self.inner_fold == k)
 
     def centre_inner_fold(self, inside: np.ndarray, withheld: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Centre the features on the scans that an inner fold learns from.
+        """Centre the features on the scans that an inner fold is fitted to.
 
         Shapes: inside, withheld [n_inside] and [n_withheld]; returns inner [n_inside, n_inside], across [n_withheld,
         n_inside].
@@ -391,9 +392,9 @@ class PreparedRun:
 
 
 def choose_penalty(scores: np.ndarray, penalties: np.ndarray, chosen_on: str, fold_name: str) -> np.ndarray:
-    """Choose the penalty with the highest score; of several the strongest, since it gives the simplest model.
+    """Choose the penalty with the highest score; if several tie, the strongest, which gives the simplest model.
 
-    ``chosen_on`` says what scored them: the validation scans, or inner folds over source sites.
+    ``chosen_on`` states what the scores are computed on: the validation scans, or inner folds over source sites.
 
     Shapes: scores [penalties] or [penalties, B], penalties [penalties]; returns [] or [B].
     """
@@ -411,16 +412,16 @@ _WITHOUT_AUC = {
 
 
 LEAST_SLOPE = 0.1
-"""Lower bound of the slope: where inner folds show no order, logits are small, but never of the opposite sign."""
+"""Lower bound of the slope: if inner folds show no separation, logits are small, but keep their sign."""
 
 
 def fit_calibration(f: np.ndarray, label: np.ndarray, site: np.ndarray) -> np.ndarray:
     """Fit slope and intercept of the logit.
 
-    The slope is that of a logistic regression on scores centred within each site, because offsets between a few sites
-    would decide it otherwise. Where these separate the classes, no slope is too steep for the likelihood: labels are
-    then softened as Platt (1999) does. The intercept makes the mean probability the share of patients among the source
-    scans.
+    The slope is that of a logistic regression on margins centred within each site, because it would otherwise be
+    dominated by offsets between a few sites. If these margins separate the classes perfectly, the likelihood has no
+    maximum; labels are then softened as in Platt (1999). The intercept makes the mean probability equal the share of
+    patients among the source scans.
 
     Shapes: f [n], label [n], site [n]; returns [2].
     """
@@ -448,7 +449,7 @@ def average_site_auc(margins: np.ndarray, label: np.ndarray, site: np.ndarray) -
 
     Shapes: margins [k, n], label [n], site [n]; returns [k].
 
-    Returns NaN where a site has one class only.
+    Returns NaN if a site has only one class.
     """
     members = [site == e for e in np.unique(site)]
     # margins of inner folds are labels (-1 or 1) less their residuals, so they are right to the last bits of a label
@@ -491,7 +492,7 @@ class KernelEigen(NamedTuple):
         return self.axes @ (rotated.T * (1.0 / (self.size + penalty))).T
 
     def find_residuals(self, weights: np.ndarray, withheld: np.ndarray, penalty: float) -> np.ndarray:
-        """Find by how much the labels of withheld scans differ from what a fit to all other scans predicts for them.
+        """Find the difference between the labels of withheld scans and their predictions by a fit to all other scans.
 
         No fit is repeated. Without the scans e the weights are w - G_e v, where G maps labels to weights, G_e are its
         columns, and the residuals v solve G_ee v = w_e (An, Liu & Venkatesh, Pattern Recognition 2007).
@@ -527,8 +528,8 @@ def centre_within(values: np.ndarray, group: np.ndarray) -> np.ndarray:
 def project_rows(x: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
     """Compute the product of the features of each scan with coefficients. Shapes [m, d] and [d] -> [m].
 
-    Scans with equal features get equal products, so that AUC counts them as a tie. A matrix product would not do that:
-    the order of its sums depends on the row.
+    Scans with equal features get equal products, so that the AUC counts them as a tie. A matrix product would not
+    ensure this, because the order of its sums depends on the row.
     """
     return (x * coefficients).sum(1)
 
@@ -547,8 +548,8 @@ def vectorise_fc(scans: Scans, mean: Tensor) -> np.ndarray:
 class ScanReader:
     """Scans of a cohort by position, and products of their edges, which all runs share.
 
-    Nothing here is learned: an entry depends on its own scans alone. Scans are held in the memory of the machine, also
-    in a job on a GPU, because runs are fitted on the cores of the machine.
+    Nothing here is learned: an entry depends on its own scans alone. Scans are held in main memory even if the job uses
+    a GPU, because runs are fitted on the CPU.
 
     Shapes: matrices [N, P, P].
     """
@@ -600,22 +601,22 @@ class HeldRows:
 
 
 HELD_BYTES = 1 << 30
-"""Bytes of the features of a cohort in float64 up to which a run holds a copy of them, which is faster."""
+"""Up to this size in bytes of a cohort's features in float64, a run holds its own copy, which is faster."""
 
 
 PORTION_BYTES = 1 << 24
-"""Bytes of the features in float64 that are read at once where they are not held: few enough for caches."""
+"""Bytes of features in float64 that are read at once if they are not held in memory; few enough for caches."""
 
 
 _BLOCK_SCANS, _BLOCK_EDGES = 1024, 1024
-"""Sizes of one product. Sums over more edges would lose digits, because one product is summed up in float32."""
+"""Sizes of one product. Sums over more edges would lose precision, because a product is summed in float32."""
 
 
 _FILLED_PORTIONS = 16  # of rows with filled edges are multiplied at once: all other rows are read again for each
 
 
 READ_BYTES = 4 * _FILLED_PORTIONS * PORTION_BYTES
-"""About the memory for portions of features that are read and multiplied."""
+"""Approximate memory for portions of features that are read and multiplied."""
 
 
 class StoredEdges:
@@ -655,7 +656,7 @@ class StoredEdges:
         return x
 
     def iterate(self, scans: np.ndarray, fill: np.ndarray, portions: int = 1) -> Iterator[tuple[slice, np.ndarray]]:
-        """Yield which of the scans, and their edges as :meth:`read` reads them, part by part.
+        """Yield, part by part, which of the scans were read, and their edges as read by :meth:`read`.
 
         Shapes: scans [m], fill [d]; returns x [k, d].
         """
@@ -679,7 +680,7 @@ class StoredEdges:
         return products
 
     def average_live(self, scans: np.ndarray) -> np.ndarray:
-        """Compute the mean of each edge over the scans in which both ends have signal; 0 where there are none.
+        """Compute the mean of each edge over the scans in which both of its ROIs have signal; 0 if there are none.
 
         Shapes: scans [m]; returns [d].
         """
@@ -723,7 +724,7 @@ def _multiply_rows(x: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class StoredRows:
-    """The features of the source scans of a run, as rows of stored edges, less their mean.
+    """The features of the source scans of a run, as rows of stored edges minus their mean.
 
     Shapes: scans [n], fill [d], centre [d], along_centre [n].
     """
@@ -772,4 +773,4 @@ class StoredRows:
 
 
 OpenedScans: TypeAlias = ScanReader | StoredEdges
-"""What the runs of a fit read scans from."""
+"""Sources from which the runs of a fit read scans."""

@@ -1,4 +1,4 @@
-"""Controls: models that see no connectome. A score above chance means that the cohort has a shortcut."""
+"""Confound baselines: models that see no connectome. An AUC above chance means that the cohort has a shortcut."""
 
 from abc import abstractmethod
 from dataclasses import replace
@@ -52,7 +52,7 @@ class _Control(LogisticMethod):
     control=True,
 )
 class CovariatesOnly(_Control):
-    """Age, sex and head motion; no connectome."""
+    """Logistic regression on age, sex and head motion, without the connectome."""
 
     n_columns = 3
 
@@ -62,13 +62,13 @@ class CovariatesOnly(_Control):
 
 @method("length-only", family="control", provenance=TEXTBOOK, reference="Cox 1958 (logistic regression)", control=True)
 class LengthOnly(_Control):
-    """Number of frames of a scan; no connectome."""
+    """Logistic regression on the number of frames of a scan, without the connectome."""
 
     n_columns = 2
 
     @property
     def facts(self) -> MethodFacts:
-        """What a job plans and prints with."""
+        """Facts that a job needs for planning and printing."""
         return replace(super().facts, frames_for="their number, its only feature")
 
     def read_columns(self, scans: Scans) -> Tensor:
@@ -79,7 +79,7 @@ class LengthOnly(_Control):
     "dead-rois-only", family="control", provenance=TEXTBOOK, reference="Cox 1958 (logistic regression)", control=True
 )
 class DeadRoisOnly(_Control):
-    """ROIs without signal; no connectome."""
+    """Logistic regression on the ROIs without signal, without the connectome."""
 
     def read_columns(self, scans: Scans) -> Tensor:
         return 1.0 - scans.alive.to(scans.A.dtype)

@@ -1,4 +1,4 @@
-"""Logistic regression on the scaffold of CORE, to compare its network with."""
+"""Logistic regression on the scaffold of CORE, for comparison with its neural network."""
 
 from dataclasses import dataclass, replace
 
@@ -18,8 +18,8 @@ from .logistic import LogisticMethod
 class CoreScaffoldSettings(ScaffoldSettings, LinearSettings):
     """Settings of the scaffold and of the logistic regression on it.
 
-    Edges are chosen by the labels of all source scans. An inner fold would have seen the labels of its withheld site,
-    so the penalty is chosen on validation scans only. Few chosen edges need stronger penalties than all edges.
+    Edges are chosen with the labels of all source scans. An inner fold would have seen the labels of its withheld site,
+    so the penalty is chosen on validation scans only. A few chosen edges need stronger penalties than all edges do.
     """
 
     largest_penalty: Positive = 100.0

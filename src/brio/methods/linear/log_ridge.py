@@ -25,8 +25,8 @@ class LogRidgeSettings(LinearSettings):
     Attributes
     ----------
     shrinkage : float
-        Share s of the identity in each correlation matrix before its logarithm is taken. Half is a convention:
-        on inner folds of ABIDE the mean AUC hardly changes between a third and 0.8.
+        Weight s of the identity in (1 - s) R + s I, whose logarithm is taken, for a correlation matrix R. One half is a
+        convention: on inner folds of ABIDE, the mean AUC hardly changes between one third and 0.8.
     choose_by : {"source-sites", "validation"}
         How the penalty is chosen: by the mean AUC over inner folds, or on the validation scans.
     """
@@ -45,7 +45,7 @@ class LogRidgeSettings(LinearSettings):
     needs={"sites"},
 )
 class LogRidge(KernelRidgeMethod):
-    """Ridge regression on log-connectomes with an intercept for each source site, penalty chosen on inner folds."""
+    """Ridge regression on log-connectomes with an intercept for each source site; inner folds choose the penalty."""
 
     settings: LogRidgeSettings
     version = 2  # of penalties that score alike the strongest is chosen
@@ -60,7 +60,7 @@ class LogRidge(KernelRidgeMethod):
         return {"features": edges, "mean": edges}
 
     def learn(self, source: SourceScans, scans: Any) -> Tensors:
-        """Learn the mean of each edge over the source scans in which both its ends have signal. Shape [d]."""
+        """Learn the mean of each edge over the source scans in which both of its ROIs have signal. Shape [d]."""
         if not all(0 < source.label[source.site == e].mean() < 1 for e in np.unique(source.site)):
             raise BrioError(f"'{self.name}' needs both classes at every source site, for inner folds")
         n_rois = source.connectomes.n_rois
@@ -83,6 +83,6 @@ class LogRidge(KernelRidgeMethod):
         return logarithms
 
     def estimate_fit_bytes(self, n_scans: int, n_rois: int) -> float:
-        """Estimate the memory of a fit: where edges are not stored, the log-connectomes besides."""
+        """Estimate the memory of a fit, including the log-connectomes if edges are not stored."""
         stored = StoredEdges.are_needed(n_scans, n_rois)
         return super().estimate_fit_bytes(n_scans, n_rois) + (0.0 if stored else 4.0 * n_scans * n_rois**2)

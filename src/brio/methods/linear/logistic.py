@@ -1,4 +1,4 @@
-"""Logistic regression and linear SVM, one path over penalties for all runs."""
+"""Logistic regression and linear SVM, with one path over penalties for all runs."""
 
 import numpy as np
 
@@ -13,11 +13,12 @@ _CG_STEPS = 200
 def fit_logistic_path(
     z: np.ndarray, positive: np.ndarray, penalties: np.ndarray, included: np.ndarray, tolerance: float = 1e-8
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Fit logistic regressions, log-odds = z @ coefficients + intercept, that differ in penalty and in scans they see.
+    """Fit logistic regressions, log-odds = z @ coefficients + intercept, that differ in their penalty and their scans.
 
-    Column k minimises, over the scans i that it includes, ``sum_i log(1 + exp(-y_i f_i)) + penalty_k / 2 |w_k|^2``
-    with ``f_i = z_i w_k + b_k``. Newton's method; its equations are solved by conjugate gradients. Their preconditioner
-    is diagonal, so features with orthogonal columns (the principal coordinates of all scans) converge fastest.
+    Column k minimises, over the scans i that it includes, ``sum_i log(1 + exp(-y_i f_i)) + penalty_k / 2 |w_k|^2`` with
+    ``f_i = z_i w_k + b_k``. It uses Newton's method, with conjugate gradients to solve its equations. The
+    preconditioner is diagonal, so features with orthogonal columns (the principal coordinates of all scans) converge
+    fastest.
 
     Shapes: z [n, r], positive [n], penalties [c], included [n, c]; returns coefficients [r, c], intercept [c].
     """
@@ -107,8 +108,8 @@ def _sigmoid(logit: np.ndarray) -> np.ndarray:
 class LogisticMethod(LinearMethod):
     """Logistic regression (l2) in the principal coordinates of the source scans, which the Gram matrix gives.
 
-    The curvature of the logistic loss is at most a quarter of that of the squared loss. So a quarter of the penalty is
-    used, and one grid serves both.
+    The curvature of the logistic loss is at most a quarter of that of the squared loss. A quarter of the penalty is
+    therefore used, so that one grid suits both.
     """
 
     def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolution:
@@ -119,7 +120,7 @@ class LogisticMethod(LinearMethod):
         return self._solve_penalties(prepared.eigen, y, prepared.penalties)
 
     def predict_inner_folds(self, prepared: PreparedRun, y: np.ndarray, penalties: np.ndarray) -> np.ndarray:
-        """Fit all inner folds and penalties at once. An unpenalised intercept makes centring again needless."""
+        """Fit all inner folds and penalties at once. An unpenalised intercept makes further centring unnecessary."""
         folds = list(prepared.split_inner_folds())
         included = np.ones((len(y), len(folds)), dtype=bool)
         for k, (_, withheld) in enumerate(folds):

@@ -1,8 +1,8 @@
 """Ridge regression for all penalties and all inner folds at once, by eigenvectors or, for many scans, by products.
 
-Eigenvectors cost the third power of the number of scans, a product of the Gram matrix with a vector the second. Where
-there are thousands of scans, conjugate gradients need some tens of such products. Regressions that differ in the scans
-they see are columns of one product; those that differ in the penalty alone share it.
+The cost of eigenvectors grows with the third power of the number of scans; that of a product of the Gram matrix with a
+vector grows with the second. For thousands of scans, conjugate gradients need a few dozen such products. Regressions on
+different scans are columns of one product; regressions that differ only in the penalty share it.
 """
 
 from collections.abc import Sequence
@@ -88,10 +88,10 @@ def predict_columns(
     choose: tuple[np.ndarray, np.ndarray] | np.ndarray,
     fold_name: str,
 ) -> np.ndarray:
-    """Predict test scans for many columns of labels, each under its own best penalty.
+    """Predict test scans for many columns of labels, each with its own best penalty.
 
-    The penalty is chosen on validation scans, or by the mean AUC over inner folds, none of which has to be fitted: the
-    margins of a withheld site are its labels less their residuals, up to its intercept.
+    The penalty is chosen on validation scans or by the mean AUC over inner folds. No inner fold has to be fitted,
+    because the margins of a withheld site are its labels minus their residuals, up to its intercept.
 
     Shapes: Y [n, B], penalties [L], across_test [n_test, n], choose [n]; returns [n_test, B].
     """
@@ -116,10 +116,11 @@ def predict_columns(
 
 
 DECOMPOSED_SCANS = 3000
-"""Source scans up to which a run is solved by eigenvectors. Their time grows with the third power and reaches about ten
-seconds on one core here; conjugate gradients take the second power. Fits to many columns of labels always decompose."""
+"""Largest number of source scans for which a run is solved by eigenvectors, which then take about ten seconds on one
+core. Their time grows with the third power, that of conjugate gradients with the second. Fits to many columns of labels
+always use eigenvectors."""
 _TOLERANCE = 1e-8
-"""Of conjugate gradients: margins differ from those of eigenvectors by about this share of the labels."""
+"""Tolerance of conjugate gradients: margins differ from those of eigenvectors by about this share of the labels."""
 
 
 class KernelRidgeMethod(LinearMethod):
@@ -136,7 +137,7 @@ class KernelRidgeMethod(LinearMethod):
     def solve_run(
         self, prepared: PreparedRun, y: np.ndarray, with_inner_folds: bool
     ) -> tuple[list[DualSolution], np.ndarray | None]:
-        """Solve all penalties and inner folds together where there are too many scans for a decomposition."""
+        """Solve all penalties and inner folds together if there are too many scans for a decomposition."""
         if len(y) <= self.most_decomposed:
             return super().solve_run(prepared, y, with_inner_folds)
         whole, margins = self._follow_path(prepared, y, prepared.penalties, with_inner_folds)
@@ -144,7 +145,7 @@ class KernelRidgeMethod(LinearMethod):
         return [DualSolution(weights, intercept) for weights in whole], margins if with_inner_folds else None
 
     def solve_grid(self, prepared: PreparedRun, y: np.ndarray) -> list[DualSolution]:
-        """Solve all penalties in the eigenvectors of the Gram matrix, where all scans share one intercept."""
+        """Solve all penalties in the eigenvectors of the Gram matrix if all scans share one intercept."""
         if self.site_intercepts:
             return super().solve_grid(prepared, y)
         rotated = prepared.eigen.rotate(y)
@@ -190,8 +191,8 @@ class KernelRidgeMethod(LinearMethod):
     ) -> list[np.ndarray]:
         """Compute the margins of the test scans of runs for many columns of labels.
 
-        They are those of the ordinary fit to each column, the choice of the penalty included, but without its
-        calibration where each site has an intercept.
+        They equal those of the ordinary fit to each column, including the choice of the penalty, but without
+        calibration if each site has an intercept.
 
         Shapes: labels [N, B]; returns [n_test, B].
         """
@@ -214,7 +215,7 @@ class KernelRidgeMethod(LinearMethod):
 
 @method("ridge", family="linear", provenance=TEXTBOOK, reference="Hoerl & Kennard 1970; scikit-learn's KernelRidge")
 class Ridge(KernelRidgeMethod):
-    """Ridge regression of the label (-1, 1) on the Fisher z entries, penalty chosen on the validation scans."""
+    """Ridge regression of the label (-1, 1) on the Fisher z entries; validation scans choose the penalty."""
 
     uses_seed = False
     features_are_edges = True

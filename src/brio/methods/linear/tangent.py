@@ -24,10 +24,10 @@ class TangentSettings(LinearSettings):
     Attributes
     ----------
     shrinkage : float or None
-        Share of the identity in each scan's correlation matrix; ``none`` estimates it for each scan from its matrix
-        and number of frames (oracle approximating shrinkage, Chen et al. 2010).
+        Weight of the identity in each scan's shrunk correlation matrix; ``none`` estimates it for each scan from its
+        matrix and number of frames (oracle approximating shrinkage, Chen et al. 2010).
     reference : {"euclidean", "geometric"}
-        Mean of the source scans at which the tangent space is taken: the arithmetic or the Frechet mean.
+        Point at which the tangent space is taken: the arithmetic or the Frechet mean of the source scans.
     """
 
     shrinkage: InnerShare | None = None
@@ -93,7 +93,7 @@ def map_to_tangent_space(S: Tensor, whitening: Tensor) -> Tensor:
     reference="Varoquaux et al. 2010; Dadi et al. 2019; Chen et al. 2010 (shrinkage)",
 )
 class TangentRidge(KernelRidgeMethod):
-    """Ridge regression in tangent space: shrunk covariances, reference from source sites."""
+    """Ridge regression in tangent space, with shrunk correlation matrices and a reference from source sites."""
 
     settings: TangentSettings
     uses_seed = False
@@ -103,7 +103,7 @@ class TangentRidge(KernelRidgeMethod):
 
     @property
     def facts(self) -> MethodFacts:
-        """What a job plans and prints with."""
+        """Facts that a job needs for planning and printing."""
         by_length = "shrinkage by the number of frames (not needed with --set shrinkage=0.1)"
         return replace(super().facts, frames_for="" if self.settings.shrinkage is not None else by_length)
 
@@ -141,7 +141,7 @@ class TangentRidge(KernelRidgeMethod):
     reference="Hoerl & Kennard 1970; Varoquaux et al. 2010 (sum of the kernels of ridge and tangent-ridge)",
 )
 class FCTangentRidge(TangentRidge):
-    """Ridge regression on FC entries and tangent space together, both scaled to the same mean square."""
+    """Ridge regression on FC entries and tangent-space features, both scaled to the same mean square."""
 
     feature_copies = 9
     edge_values = "Fisher z, divided by one number for all edges"
