@@ -160,7 +160,8 @@ def _verify_job(found: Verification, folder: Path) -> tuple[StoredJob, dict[str,
     plan, predictions = Plan.read(folder), read_predictions(folder)
     if predictions is None:
         raise BrioError(
-            f"{folder}: has no {files.PREDICTIONS}, from which everything else is recomputed; ask for a finished job"
+            f"{folder}: has no {files.PREDICTIONS}, from which everything else is recomputed; "
+            "ask for the folder of a finished job"
         )
     records = _read_records(found, folder, plan)
     if records:
@@ -267,7 +268,9 @@ def _train_again(
         for key in sorted(drawn & planned.keys()):
             method = planned[key].method
             if method.version != plan.methods[method.name].version:
-                raise BrioError(f"this brio has another version of '{method.name}'; retrain it with brio {plan.brio}")
+                raise BrioError(
+                    f"the installed brio has another version of '{method.name}'; retrain it with brio {plan.brio}"
+                )
             # the last bits of a network follow those that are trained beside it, and training magnifies them
             is_network = method.facts.epochs is not None
             together = next(stack for stack in plan.stacks if key in stack) if is_network else (key,)
@@ -313,7 +316,7 @@ def verify_folder(
     except BrioError as error:
         if not found.differences:
             raise
-        found.not_checked.append(f"everything that follows, because of an error: {error}")
+        found.not_checked.append(f"all later checks, because of an error: {error}")
         return found
     if cohort is None:
         found.not_checked.append("whether predictions, labels and sites are those of the scans (--cohort, --again)")

@@ -56,7 +56,7 @@ def test_leaving_one_site_out_of_few(here, n_sites, folds, brio):
     said = brio("run", "cohort", *words).succeed()
     assert f"{n_sites} sites have both classes, too few for validation sites" in said.out
     assert "ridge: choose_by=source-sites" in said.out
-    assert "gcn, brio: number of epochs by inner folds" in said.out
+    assert "gcn, brio: inner folds choose the number of epochs" in said.out
     rows = read_rows(here / "job")
     assert len(rows) == (len(folds) or n_sites) * len(SMALL_METHODS)
     for row in rows:

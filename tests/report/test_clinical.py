@@ -143,7 +143,7 @@ def test_few_sites_could_have_shown_nothing():
     answers = Answers(make_arm(wide))
     assert answers.detectable_auc is None, "no AUC above 100%"
     text = say("detectable", answers)
-    assert text.startswith("With 6 sites and this spread, a test cannot distinguish any mean AUC")
+    assert text.startswith("With 6 sites and this spread of AUCs, a test cannot distinguish any mean AUC")
 
 
 def test_calibration_says_of_what_it_is_and_repeats_the_share_of_the_slider():
@@ -157,10 +157,10 @@ def test_calibration_says_of_what_it_is_and_repeats_the_share_of_the_slider():
     text = say("calibration", answers)
     mean = table["probability"].mean()
     assert text.startswith(
-        f"ridge regression, 2 seeds averaged: mean probability of all participants {100 * mean:.1f}%"
+        f"ridge regression (2 seeds averaged): the mean probability over all participants is {100 * mean:.1f}%"
     )
-    assert f"(share of participants labelled ASD: {100 * share:.1f}%)" in text
-    assert "Slope, fitted at each test site and averaged over 7 sites: " in text
+    assert f"and the share of participants labelled ASD is {100 * share:.1f}%." in text
+    assert "The calibration slope, fitted at each test site and averaged over 7 sites, is " in text
 
 
 def test_balanced_accuracy_that_an_auc_allows():

@@ -147,7 +147,7 @@ def connect(options: ClusterOptions, threads: int | None, gpu: bool) -> Iterator
 
     if gpu and options.workers is not None and options.workers > 1:
         ways_out = "use --workers 1, or start a worker for each GPU yourself and give --scheduler ADDRESS"
-        raise BrioError(f"--workers {options.workers} would share one GPU; {ways_out}")
+        raise BrioError(f"with --workers {options.workers}, all workers would share one GPU; {ways_out}")
     with ExitStack() as stack:
         stack.enter_context(dask.config.set({f"distributed.{name}": value for name, value in SETTINGS.items()}))
         target = options.scheduler
@@ -384,7 +384,8 @@ class _Dispatch:
                     if n_free > len(given) and any(len(stack) > 1 for stack in self.plan.document.stacks):
                         n_stacks = format_count(len(self.costs), "stack")
                         self.job.say(
-                            f"{n_stacks} for more workers; to get more, set --runs-per-stack, in another --out"
+                            f"the job has only {n_stacks}, fewer than there are workers; for more stacks, set "
+                            "--runs-per-stack and use another --out"
                         )
                 if self.running:  # workers may come meanwhile, or other clients go
                     with self.engine.client.as_current(), contextlib.suppress(TimeoutError, CancelledError):

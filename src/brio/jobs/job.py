@@ -149,9 +149,9 @@ class Job:
         for name, method in {method.name: method for method in methods}.items():
             given = self.spec.settings_of(name)
             applied = [f"{key}={value}" for key, value in self.settings_of(name).items() if key not in given]
-            choice = ", ".join(applied) or "by inner folds, as for any cohort"
+            choice = ", ".join(applied) or "inner folds choose the settings, as in every cohort"
             if method.facts.chooses_epochs_by_inner_folds:
-                choice = "number of epochs by inner folds, then trained on all source scans"
+                choice = "inner folds choose the number of epochs; each run is then trained on all source scans"
             names_by_choice.setdefault(choice, []).append(name)
         for choice, names in names_by_choice.items():
             self.say(f"  {', '.join(names)}: {choice}")
@@ -318,7 +318,7 @@ def check_method(
     if harmonise.kind != "none" and ("bold" in method.needs or find_method(name).control):
         raise BrioError(f"method '{name}' uses more than connectomes and cannot be used with harmonise.kind")
     if harmonise.kind != "none" and facts.refits:
-        reason = "refit=true trains on validation sites, to which harmonise.kind is not fitted"
+        reason = "refit=true trains on validation sites, to which the harmonisation is not fitted"
         raise BrioError(f"method '{name}': {reason}; leave out one of the two settings")
     # folds have what a method chooses its model by: validation scans, or scans for inner folds
     validated = all(len(fold.validation) for fold in folds)
@@ -349,7 +349,7 @@ def explain_missing_validation(method: Method, n_sites: int, too_few_sites: bool
     if n_sites > least:
         ways_out.append(f"set protocol.validation_sites to 1{'' if n_sites == least + 1 else f' to {n_sites - least}'}")
     ways_out += [] if final else ["use --protocol kfold"]
-    return f"method '{method.name}' chooses its model by validation scans{hint}, but {why}; {', or '.join(ways_out)}"
+    return f"method '{method.name}' chooses its model on validation scans{hint}, but {why}; {', or '.join(ways_out)}"
 
 
 def check_sites(cohort: Cohort, spec: JobSpec) -> None:

@@ -131,7 +131,7 @@ def start_job(spec: JobSpec, progress: Progress = silent, say: Say = ignore) -> 
     if RECOMMENDED in spec.methods:
         unsuited = {}
         if is_label_sex(job.cohort):
-            unsuited["covariates-only"] = "would have sex as input, which is the label here"
+            unsuited["covariates-only"] = "would have sex as an input, but sex is the label here"
         if (pd.Series(job.cohort.n_frames).groupby(job.cohort.sites).nunique() == 1).all():
             unsuited["length-only"] = "cannot work, because all scans of a site have the same length"
         if reason := _explain_missing_inner_folds(job):
@@ -248,7 +248,7 @@ def tune_job(
     with open_job(job, _plan_search(job, drawn), out / SEARCH, allow_other_device=planned) as (plan, store):
         train_stacks(job, plan, store, allow_divergence=True)
         if job.shard is not None and not all(key in store for key in plan.runs):
-            say("the search is not finished; when all shards are finished, run all these commands again")
+            say("the search is not finished; when all shards are finished, run all of these commands again")
             say(describe_shard(job.shard, False, out))
             return None
         record, table = _choose_settings(job, plan, store, drawn, budget=budget, oracle=oracle)

@@ -290,7 +290,9 @@ def explain_model(
         why = f"'{model.method.name}' has neither coefficients of edges nor factors, so there is nothing to explain"
         raise BrioError(f"{why}; these methods can be explained: {able}")
     if not any(np.any(p.factor_share if p.pattern is None else p.pattern) for p in model.patterns):
-        raise BrioError(f"'{model.method.name}': predicts the same for every scan, so there is nothing to explain")
+        raise BrioError(
+            f"'{model.method.name}' predicts the same margin for every scan, so there is nothing to explain"
+        )
     coefficients, pattern = _average(m.coefficients for m in members), _average(p.pattern for p in model.patterns)
     weights = None if coefficients is None or pattern is None else (coefficients, pattern)
     reading: CohortReading | None = None

@@ -186,7 +186,7 @@ def tabulate_scores(scores: ExternalScores | None, expected: Mapping[str, Estima
         "accuracy": (f"accuracy{over}, %",),
         "called": ("called, % (flagged scans are never called)",),
         "accuracy_called": (f"accuracy of {n_called} called, %",),
-        "brier": ("Brier score (0.25 if always 50%)", 1, 3),
+        "brier": ("Brier score (always predicting 50%: 0.25)", 1, 3),
         "slope": ("calibration slope (perfect: 1)", 1, 2),
         "intercept": ("calibration intercept (perfect: 0)", 1, 2),
     }

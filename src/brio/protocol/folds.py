@@ -343,13 +343,13 @@ class ProtocolSettings:
     Attributes
     ----------
     validation_sites : int or "auto"
-        Number of validation sites of a leave-one-site-out fold; they choose the checkpoint or the penalty. With 0, all
-        other sites are source: penalties and numbers of epochs are then chosen by inner folds. ``auto`` is 2 where five
-        or more sites hold both classes, else 0.
+        Number of validation sites of a leave-one-site-out fold, on which the checkpoint or the penalty is chosen. With
+        0, all other sites are source sites, and inner folds choose penalties and numbers of epochs. ``auto`` is 2 if
+        five or more sites have both classes, otherwise 0.
     n_folds : int
-        Folds of the k-fold protocol.
+        Number of folds of the k-fold protocol.
     validation_folds : int
-        Folds of the k-fold protocol that choose the checkpoint or the penalty.
+        Number of folds of the k-fold protocol on which the checkpoint or the penalty is chosen.
     """
 
     validation_sites: ValidationSites | Literal["auto"] = "auto"

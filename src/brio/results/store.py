@@ -258,7 +258,7 @@ class RunStore:
         path = self.folder / key / WEIGHTS
         if not is_kept(path, RUN_AGAIN):
             raise file_error(
-                path, "was not kept (--records-only)", "run the job again without --records-only, into another --out"
+                path, "was not kept (--records-only)", "run the job again without --records-only and with another --out"
             )
         try:
             return load(read_file(path, RUN_AGAIN))

@@ -534,13 +534,13 @@ def _warn_of_shortcuts(methods: Mapping[str, MethodSummary], protocol: str, labe
     given_label = [name for name, m in methods.items() if label_is_sex and "sex" in m.needs]
     for name in given_label:
         yield (
-            f"{name} has sex as input, which is the label here, so its score says nothing about the brain or about "
-            "shortcuts; leave it out"
+            f"{name} has sex as an input, but sex is the label here, so its score says nothing about the brain or "
+            "about shortcuts; leave this method out"
         )
     for name, m in methods.items():
         if m.control and m.is_above_chance and name not in given_label:
             spread = format_interval(m.auc.interval) if m.auc.interval else "the same everywhere"
             yield (
-                f"{name} reaches AUC {format_percent(m.auc.mean)} ({spread}) {where} without a connectome; the scores "
-                "of other methods may partly be due to this"
+                f"{name} reaches an AUC of {format_percent(m.auc.mean)}% ({spread}) {where} without connectomes, so "
+                "the scores of other methods may partly have the same cause"
             )

@@ -98,7 +98,7 @@ def _describe_sites(name: str, means: dict[tuple[str, str], SiteMean], sites: pd
         )
         if mean.n < len(sites):
             without = f"{len(sites) - mean.n} of {format_count(len(sites), 'site')}"
-            sentence += f" Not estimated at {without}, with one class only or with classes that do not overlap."
+            sentence += f" Not estimated at {without}, where there is one class only or the classes do not overlap."
         sentences.append(sentence)
     return sentences
 
@@ -199,7 +199,7 @@ def _describe_curve(name: str, curve: pd.DataFrame) -> str:
     better = curve.index[(curve["gain low"] > 0).to_numpy()]
     name, rules = display_method(name), "that of treating all and that of treating none"
     if not len(better):
-        return f"{name}: the net benefit exceeds {rules} at no threshold (95% interval above 0)."
+        return f"{name}: at no threshold does the net benefit exceed {rules} (95% interval above 0)."
     best, gaps = curve["gain"].idxmax(), np.diff(better) > 0.06
     listed = f"{better[0]:.2f} to {better[-1]:.2f}"
     if gaps.any() or len(better) == 1:
@@ -263,10 +263,10 @@ def study_adaptation(context: StudyContext, arms: list[Arm]) -> Finding:
     text = [_describe_sizes(name, own) for name, own in changes.items()]
     text += _name_small_sites(table)
     text.append(
-        f"Local scans are drawn from the test site {DRAWS} times for each size and seed, with the share of patients of "
-        "the site; its other scans are scored before and after adaptation. Slope and intercept are shrunk towards no "
-        f"change by the default widths of `brio adapt` (standard deviation {_DEFAULT.slope:g} for the logarithm of the "
-        f"slope and {_DEFAULT.intercept:g} for the intercept), which were not tuned on these scores. Accuracy is that "
+        f"Local scans are drawn from the test site {DRAWS} times for each size and seed, keeping the site's share of "
+        "patients. The other scans are scored before and after adaptation. Slope and intercept are shrunk towards no "
+        f"change with the default widths of `brio adapt` (standard deviation {_DEFAULT.slope:g} for the logarithm of "
+        f"the slope and {_DEFAULT.intercept:g} for the intercept), which were not tuned on these scores. Accuracy is that "
         "of the more probable class. Intervals are over test sites."
     )
     return Finding(table, summary, text, lambda: _draw_changes(changes), digits=6)

@@ -464,5 +464,6 @@ def _check_settings(spec: JobSpec) -> None:
             raise BrioError(f"no method has the setting '{key}'; {nearest(key, names)}")
     if split_settings(spec.settings)["harmonise"]:
         raise BrioError(
-            "studies do not support harmonise, because their diagnostics need the original connectomes; use 'brio run'"
+            "studies do not support harmonisation, because their diagnostics need the original connectomes; "
+            "use 'brio run'"
         )

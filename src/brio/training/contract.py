@@ -753,7 +753,7 @@ class Method(ABC):
     """Part of the key of a run; increase it whenever the predictions of the method change."""
 
     needs_validation: bool = True
-    """Whether the method chooses its model by validation scans; see ``MethodFacts`` for folds without them."""
+    """Whether the method chooses its model on validation scans; see ``MethodFacts`` for folds without them."""
 
     fits_on_cpu: ClassVar[bool] = False
     """Whether runs are fitted on the CPU, also in a job on a GPU; see :meth:`place_fit`."""
