@@ -1,4 +1,4 @@
-"""Check a folder of results: all that follows from its predictions is made again in memory, and compared by value."""
+"""Check a folder of results: recompute all that follows from its predictions in memory, and compare by value."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""A job that is ready to be planned: its specification, the audited cohort and the device, and what it needs.
+"""A job that is ready to be planned: its specification, the audited cohort, the device and the resources that it needs.
 
-What cannot fit into memory or on the disk, and what a method cannot be run on, is refused before anything is written.
+A job that does not fit into memory or on the disk, or that a method cannot be run on, is refused before anything is
+written.
 """
 
 from __future__ import annotations

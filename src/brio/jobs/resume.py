@@ -1,4 +1,4 @@
-"""The folder of a job: go on where it was, say what clashes with it, recover its options."""
+"""The folder of a job: resume the job, report conflicts with it, recover its options."""
 
 from __future__ import annotations
 

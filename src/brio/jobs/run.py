@@ -53,7 +53,7 @@ class LocalEngine(Engine):
             return cls(PLAN_ONLY)
         match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", shard.strip())
         if match is None or not 1 <= int(match[1]) <= int(match[2]):
-            raise BrioError(f"--shard {shard}: write I/N with I from 1 to N, for example 2/8, or plan")
+            raise BrioError(f"--shard {shard}: expected plan, or I/N with I from 1 to N, such as 2/8")
         return cls((int(match[1]), int(match[2])))
 
     @property

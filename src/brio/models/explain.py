@@ -1,4 +1,4 @@
-"""Explain what a model reads, as tables, and test whether it reads the same in other scans and without each site."""
+"""Explain what a model reads, as tables, and test whether it reads the same in other scans and without one site."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from .statistics import FoldOverlap, t_interval
 
 RESAMPLES = 2_000
 WHOLE_COEFFICIENT = 4.0
-"""Width from which the interval of a slope or an intercept of calibration says nothing, such as -1 to 3."""
+"""Width from which the interval of a calibration slope or intercept is uninformative, such as -1 to 3."""
 
 
 def reliability_curve(

@@ -92,8 +92,8 @@ def leave_one_site_out(cohort: Cohort, seed: int, validation_sites: int = 2) -> 
         if len(usable) < validation_sites + LEAST_SOURCE_SITES:
             advice = "use k-fold (--protocol kfold), which tests new participants of the same sites, or add sites"
             if len(usable) >= LEAST_SOURCE_SITES:
-                lower = f"lower protocol.validation_sites to {len(usable) - LEAST_SOURCE_SITES}, or add sites"
-                advice = f"leave out protocol.validation_sites, which then depends on the number of sites, or {lower}"
+                lower = f"lower it to {len(usable) - LEAST_SOURCE_SITES}, or add sites"
+                advice = f"leave out protocol.validation_sites, so that it depends on the number of sites, {lower}"
             counts = f"{len(usable)} other sites have both classes"
             _refuse_too_few_sites(f"test site {test}: {counts}", validation_sites, LEAST_SOURCE_SITES, advice)
         folds.append(_split_sites(cohort, str(test), usable[validation_sites:], usable[:validation_sites], [str(test)]))
@@ -116,7 +116,7 @@ def _split_sites(cohort: Cohort, name: str, source: list[str], validation: list[
 
 
 def _refuse_too_few_sites(counts: str, validation: int, source: int, advice: str) -> Never:
-    needed = f"{validation} are needed for validation and at least {source} as source"
+    needed = f"{validation} are needed for validation and at least {source} as source sites"
     raise BrioError(f"{counts}, but {needed}; {advice}")
 
 

@@ -93,7 +93,7 @@ class LeaveOneSiteOut(_SiteSplitter):
 class SiteStratifiedKFold(_SiteSplitter):
     """Split scans into K folds, with every site and class distributed over the folds as evenly as possible.
 
-    Training and test scans come from the same sites, so scores apply to new participants at known hospitals.
+    Training and test scans come from the same sites, so scores apply to new participants at known sites.
 
     Parameters
     ----------

@@ -29,7 +29,7 @@ from ..schemas import (
 from .files import AUDIT, COHORT_FACTS, GROUPS, is_kept, read_csv, read_json
 
 SMALLEST_GROUP = 5
-"""A group with fewer scans gets counts alone: mean and SD of three ages are nearly the ages."""
+"""A group with fewer scans gets only counts, because the mean and SD of three ages nearly reveal the ages."""
 
 
 def describe_cohort(cohort: Cohort) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def group_participants(cohort: Cohort) -> pd.DataFrame | None:
     Age and motion are split at the median of the cohort, so that the file holds neither.
 
     Returns ``participant_id`` and those of ``sex``, ``age`` and ``motion`` that the participants' table has, as text;
-    empty where a participant has no value. What the labels are made of is no group. None where there is no group.
+    empty where a participant has no value. A variable that defines the labels is left out. None if no group is left.
     """
     table = cohort.participants.drop_duplicates("participant_id")
     groups = {"participant_id": table["participant_id"].astype(str)}

@@ -1,4 +1,4 @@
-"""Writing and removing files: the only room that changes a disk, and the hashes by which damage is noticed.
+"""Writing and removing files: the only package that changes a disk, and the hashes that reveal damage.
 
 A file or folder is there whole or not at all. What is being written has a name of its own, which says which process
 made it, so that nothing is removed that brio did not make, and nothing that a process is still writing. It is on the

@@ -334,7 +334,7 @@ class SourceScans:
 
 
 class StepContext:
-    """One training step of one run. At inference neural networks receive None instead.
+    """One training step of one run. At inference, neural networks receive None instead.
 
     Parameters
     ----------
@@ -756,7 +756,7 @@ class Method(ABC):
     """Whether the method chooses its model on validation scans; see ``MethodFacts`` for folds without them."""
 
     fits_on_cpu: ClassVar[bool] = False
-    """Whether runs are fitted on the CPU, also in a job on a GPU; see :meth:`place_fit`."""
+    """Whether runs are fitted on the CPU, even in a job on a GPU; see :meth:`place_fit`."""
 
     Settings: ClassVar[type]
     """Dataclass of the settings: the type of ``settings`` in the subclass."""
@@ -784,7 +784,7 @@ class Method(ABC):
             Connectomes of the whole cohort. Each run may learn only from its source scans.
         runs : sequence of Run
         progress : Progress
-            Function that is called with a message and the share that is done.
+            Function that is called with a message and the completed share.
 
         Returns
         -------

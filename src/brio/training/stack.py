@@ -233,7 +233,7 @@ class Stack:
     buffers : dict of Tensor, shapes [R, ...]
         Running statistics, changed in place by training steps.
     state : RunState, shapes [R, ...]
-        What each run holds besides its parameters.
+        Tensors of each run besides its parameters.
     inputs, sources, connectomes
         Scans of the cohort, source scans of the runs, connectomes; a restored stack has none of them.
 
@@ -268,7 +268,7 @@ class Stack:
 
     @classmethod
     def build(cls, method: NeuralMethod, connectomes: Connectomes, runs: Sequence[Run]) -> Stack:
-        """Build fresh networks, each initialised from its own seed, and let each run learn what training starts with.
+        """Build new networks, each initialised from its own seed, and learn what each run needs before training.
 
         Parameters
         ----------
@@ -304,7 +304,7 @@ class Stack:
         method : NeuralMethod
             With the settings that the runs were fitted with.
         like : Scans
-            Scans such as those it will predict; they give shape, precision and device.
+            Scans like those to be predicted; they determine shape, precision and device.
         fitted_runs : sequence of FittedRun
             Their tensors have the same shapes.
 
@@ -438,7 +438,7 @@ class Stack:
         ----------
         n_runs : int
         A : Tensor, shape [..., P, P], optional
-            Connectomes such as those of the pass; by default those of the cohort.
+            Connectomes like those of the pass; by default those of the cohort.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""The training of a stack: stages and steps, which epoch of a run is kept, and how an interrupted training goes on."""
+"""The training of a stack: stages and steps, choice of the epoch of each run, resuming after an interruption."""
 
 from __future__ import annotations
 
