@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 Say = Callable[[str], None]
-"""Called with each line that a job has to say to its user."""
+"""Called with each message of a job to its user."""
 
 
 def ignore(line: str) -> None:
@@ -50,7 +50,7 @@ def ignore(line: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """A specification and what it comes to on its cohort."""
+    """A specification and what it means for its cohort."""
 
     spec: JobSpec
     cohort_before_exclusions: Cohort  # the whole cohort, as it was given
@@ -124,7 +124,7 @@ class Job:
         return [name for name, words in missing.items() if not words]
 
     def announce_exclusions(self) -> None:
-        """Say what is asked of them where it is another question, which scans are used and why the others are not."""
+        """Report the question if the labels are not the cohort's own, which scans are used and why others are not."""
         if question := describe_question(self.cohort_before_exclusions):
             self.say(question)
         if left_out := self.spec.leave_out:
@@ -141,7 +141,7 @@ class Job:
             self.say(f"  {participant}: {'; '.join(reasons)}")
 
     def announce_protocol(self, methods: Sequence[Method]) -> None:
-        """Say how methods are chosen where the cohort has too few sites for validation sites."""
+        """Report how models are chosen if the cohort has too few sites for validation sites."""
         if not self.too_few_sites:
             return
         n = len(find_two_class_sites(self.cohort))
@@ -268,7 +268,7 @@ def check_memory(methods: Iterable[Method], cohort: Cohort, device: ComputeDevic
 
 
 def state_needs(runs: Mapping[str, Method], cohort: Cohort, folder: Path, records_only: bool) -> str:
-    """Say what a job needs, and check that it fits on the disk."""
+    """Report the resources that a job needs, and check that it fits on the disk."""
     needed = max(estimate_memory(method, cohort) for method in {id(one): one for one in runs.values()}.values())
     disk = len(runs) * (_RECORD + (0 if records_only else 16 * cohort.n_rois**2))
     number = format_count(len(runs), "run")
@@ -279,7 +279,7 @@ def state_needs(runs: Mapping[str, Method], cohort: Cohort, folder: Path, record
 
 
 def describe_rest(runs: Mapping[str, Method], store: RunStore) -> str:
-    """Say how long the unfinished runs of a job take, if each takes as long as the finished ones of its method."""
+    """Estimate how long the unfinished runs of a job take, if each takes as long as the finished ones of its method."""
     left = Counter(method.name for key, method in runs.items() if key not in store)
     seconds: dict[str, list[float]] = {}
     for key, method in runs.items():
@@ -336,7 +336,7 @@ def check_method(
 
 
 def explain_missing_validation(method: Method, n_sites: int, too_few_sites: bool, final: bool = False) -> str:
-    """Say that a method cannot be run without validation sites, and what to do; empty where it can."""
+    """Explain that a method cannot be run without validation sites, and what to do; empty if it can be."""
     setting = method.facts.setting_without_validation
     if not method.needs_validation or method.facts.chooses_epochs_by_inner_folds:
         return ""
@@ -385,7 +385,7 @@ def check_frames(method: Method, cohort: Cohort) -> None:
 
 
 def _explain_frames(method: Method) -> str:
-    """What a method needs frames for; empty where connectomes are enough."""
+    """What a method needs frames for; empty if connectomes are enough."""
     reasons = [
         "BOLD series" if "bold" in method.needs else "",
         "re-estimating connectomes" if method.facts.reestimates is not None else "",

@@ -48,7 +48,7 @@ class LocalEngine(Engine):
 
     @classmethod
     def parse(cls, shard: str) -> LocalEngine:
-        """Make the engine of a shard from ``i/n``, or of none from ``plan``."""
+        """Make the engine of a shard from ``i/n``; ``plan`` makes one that trains nothing."""
         if shard == "plan":
             return cls(PLAN_ONLY)
         match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", shard.strip())
@@ -58,7 +58,7 @@ class LocalEngine(Engine):
 
     @property
     def shares_folder(self) -> bool:
-        """Whether other processes write to the folder at the same time: if this one has a shard."""
+        """Whether other processes write to the folder at the same time, as they do for a shard."""
         return self.shard is not None
 
     def train(self, job: Job, plan: JobPlan, store: RunStore, allow_divergence: bool = False) -> None:
@@ -182,7 +182,7 @@ def train_shard(job: Job, plan: JobPlan, folder: Path, **opening: Any) -> bool:
 
 
 def _execute_or_train_shard(job: Job, plan: JobPlan, out: Path, **opening: Any) -> StoredJob | None:
-    """Do all of a plan, or the shard that the engine of a job has, and say then what is left to do."""
+    """Train all of a plan, or the shard of the engine of a job; then say what is left to do."""
     if job.shard is None:
         return execute_plan(job, plan, out, **opening)
     job.say(describe_shard(job.shard, train_shard(job, plan, out, **opening), out))
@@ -190,7 +190,7 @@ def _execute_or_train_shard(job: Job, plan: JobPlan, out: Path, **opening: Any) 
 
 
 def describe_shard(shard: Shard, finished: bool, out: Path) -> str:
-    """Say that a shard is trained, and what is left to do."""
+    """Report that a shard is trained, and what is left to do."""
     if shard == PLAN_ONLY:
         return f"the job is planned, but nothing was trained; 'brio status {out}' shows its progress"
     rest = (

@@ -29,7 +29,7 @@ from .plan import JobPlan, PlannedRun, build_plan
 
 _VERSIONS = {"torch": torch.__version__, "numpy": np.__version__, "python": platform.python_version()}
 FORMAT = 3
-"""Increase it whenever a checkpoint holds something else, or means it otherwise."""
+"""Increase it whenever the content of checkpoints or its meaning changes."""
 
 
 class CheckpointFile:
@@ -51,12 +51,12 @@ class CheckpointFile:
         self.start_clock()
 
     def start_clock(self) -> None:
-        """Count seconds from now on."""
+        """Start to count seconds."""
         self._start = self._last = time.monotonic()
 
     @property
     def seconds(self) -> float:
-        """Seconds that the stack has trained, those up to the checkpoint included."""
+        """Seconds that the stack has trained, including those before the checkpoint."""
         return self._earlier_seconds + time.monotonic() - self._start
 
     def load(self) -> StackCheckpoint | None:

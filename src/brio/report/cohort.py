@@ -1,4 +1,4 @@
-"""The cohort and its audit in a report, and the figure of the sites."""
+"""The cohort and its audit in a report, and the figure of all sites."""
 
 from __future__ import annotations
 

@@ -44,8 +44,8 @@ from ..results.summarise import (
 
 ALPHA = 0.05
 LINEAR_METHODS = ("ridge", "logistic", "svm", "tangent-ridge", "fc-tangent-ridge", "core-scaffold", "log-ridge")
-"""The first of these that was run is the reference. The order is fixed in advance: to take the best of them on the test
-scans would be a choice made by the test scans."""
+"""The first of these that was run is the reference. The order is fixed in advance, because choosing the best of them on
+the test scans would bias the comparison."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,7 @@ class EvidenceArm:
 
     @property
     def title(self) -> str:
-        """What sentences and charts call it."""
+        """Its name in sentences and charts."""
         return self.name.replace(self.method, DISPLAY_NAMES.get(self.method, self.method), 1).replace(",", ", ")
 
     @property
@@ -358,7 +358,7 @@ def _describe_test(group: pd.DataFrame, units: str, comparisons: int, tested: bo
 
 
 def _name_missing(group: pd.DataFrame, units: str) -> list[str]:
-    """Name the sites (or folds) that are left out of comparisons, and the missing scores."""
+    """Name the sites (or folds) that are left out of comparisons, and which scores are missing."""
     scores, by = paired_scores(group), results.unit_columns(group["protocol"].iloc[0])
     ran = group.groupby([*by, "method"]).size().unstack("method")[scores.columns].notna()
     missing = scores.index[scores.isna().any(axis=1)]
