@@ -15,7 +15,7 @@ from ..results.store import WORKERS, list_failures, list_heartbeats
 
 
 def describe_jobs(folder: Path) -> list[str]:
-    """Describe the progress of the jobs in a folder: one for ``brio run``, two for ``brio tune``, one per arm of a study.
+    """Describe the progress of the jobs in a folder: one for ``brio run``, two for ``brio tune``, one per study arm.
 
     Nothing is written, and the folder is not locked.
     """

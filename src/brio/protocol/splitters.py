@@ -19,7 +19,7 @@ from .folds import assign_stratified_folds
 
 
 class _SiteSplitter(BaseCrossValidator):
-    """A splitter whose ``groups`` are the sites of the scans; of ``X`` it needs only the length."""
+    """A splitter whose ``groups`` are the sites of the scans; it needs only the length of ``X``."""
 
     __metadata_request__split = {"groups": True}  # noqa: RUF012 (read by scikit-learn's metadata routing)
 
@@ -127,7 +127,7 @@ class SiteStratifiedKFold(_SiteSplitter):
         self.participants = participants
 
     def __repr__(self) -> str:
-        """Show the parameters; participants by their number, since there is one for each scan."""
+        """Show the parameters, with the number of participants instead of the list, which is as long as the scans."""
         shown = "" if self.participants is None else f", participants of {len(self.participants)} scans"
         return f"SiteStratifiedKFold(n_splits={self.n_splits}, random_state={self.random_state!r}{shown})"
 

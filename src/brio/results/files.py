@@ -57,7 +57,7 @@ def is_kept(path: Path, remedy: str = REPEAT_JOB) -> bool:
 
 
 def require_folder(folder: Path) -> None:
-    """Raise :class:`BrioError` where a folder of results does not exist, so that no file in it is named instead."""
+    """Raise :class:`BrioError` if a folder of results does not exist; otherwise the error would name a file in it."""
     if not folder.is_dir():
         raise BrioError(
             f"{folder}: this folder does not exist; give the --out of 'brio run', 'brio tune' or 'brio study'"

@@ -229,7 +229,7 @@ def write_plan(
     audit: dict[str, Any] | None,
     groups: pd.DataFrame | None = None,
 ) -> None:
-    """Write the plan and what belongs to it; the plan comes last, and from then on the folder belongs to this job."""
+    """Write the facts, the audit and the plan; the plan comes last, and from then on the folder belongs to this job."""
     files = {COHORT_FACTS: format_json(cohort_facts)}
     if groups is not None:
         files[GROUPS] = format_csv(groups)

@@ -438,7 +438,7 @@ SELECTION = "AUC on validation scans of each run, or on inner folds of the sourc
 
 
 def changed_settings(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those settings of a method that differ from its defaults."""
+    """Return the settings of a method that differ from its defaults."""
     defaults = json.loads(json.dumps(dataclasses.asdict(make_method(method).settings)))
     return {k: v for k, v in settings.items() if k in defaults and defaults[k] != v}
 

@@ -82,7 +82,7 @@ class SourceCells:
 
     @property
     def real(self) -> np.ndarray:
-        """Which of the members are scans of the cell; the others pad it. Shape [R, E, 2, most]."""
+        """Whether each member is a scan of the cell; the others pad it. Shape [R, E, 2, most]."""
         return np.arange(self.members.shape[-1]) < self.size[..., None]
 
     @property
@@ -495,7 +495,7 @@ class Stack:
 
 
 def is_training_only(name: str, method: NeuralMethod) -> bool:
-    """Return whether a parameter or buffer of a network is, or lies inside, what inference does not read."""
+    """Return whether a parameter or buffer, or a module that contains it, is not read by inference."""
     return any(name == part or name.startswith(f"{part}.") for part in method.training_only)
 
 
