@@ -30,14 +30,14 @@ SELECTIONS = (1, 5, STRONGEST, 50, 150, 500)
 
 
 def _correlate(x: np.ndarray, y: np.ndarray) -> float:
-    """Correlate two vectors; not a number where one of them is constant."""
+    """Correlate two vectors; NaN if one of them is constant."""
     if np.ptp(x) == 0 or np.ptp(y) == 0:
         return float("nan")
     return float(np.corrcoef(x, y)[0, 1])
 
 
 def _compare_strongest(pattern: np.ndarray, difference: np.ndarray, n: int) -> float:
-    """Share of the n strongest edges with the same sign in both, among those with a sign; else not a number."""
+    """Share of the n strongest edges with the same sign in both, among those with a sign; NaN if there are none."""
     strongest = np.argsort(-np.abs(pattern), kind="stable")[:n]
     agreement = np.sign(pattern[strongest]) * np.sign(difference[strongest])
     return float((agreement[agreement != 0] > 0).mean()) if agreement.any() else float("nan")
@@ -60,7 +60,7 @@ Weights = tuple[np.ndarray, np.ndarray]
 
 
 class SitePatterns(NamedTuple):
-    """What models that were each fitted without one of E sites read."""
+    """What models read if each is fitted without one of E sites."""
 
     pattern: np.ndarray  # [E, edges], over the scans that each was fitted to
     # each fit beside the whole model (correlations over edges), and beside the difference between the classes at the
@@ -250,7 +250,7 @@ def tabulate_factors(
 
 EXPLAINED_REESTIMATES = 8
 LEAST_SCANS = 10
-"""Fewer scans give no pattern worth a look."""
+"""With fewer scans, patterns are too noisy to be useful."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -348,7 +348,7 @@ def explain_model(
 
 
 def _read_cohort(model: Model, plain: Connectomes, K: int, progress: Progress) -> CohortReading:
-    """Read the scans, and K re-estimates of each, with every member."""
+    """Explain the scans, and K re-estimates of each, with every member."""
     cohort, scans = plain.cohort, np.arange(len(plain))
     label = np.full(len(plain), -1)
     if cohort.labelled.any():
