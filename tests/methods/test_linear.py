@@ -202,7 +202,7 @@ def test_a_control_that_is_given_the_label_is_not_called_a_shortcut(classes):
     assert result.rows["auc"].mean() > 0.95
     (warning,) = result.summary.warnings
     assert warning.startswith("covariates-only has sex as an input, but sex is the label here")
-    assert "leave it out" in warning
+    assert "leave this method out" in warning
 
 
 @pytest.mark.parametrize(("name", "solutions"), [("ridge", 2), ("core-scaffold", 4)])

@@ -225,7 +225,7 @@ def test_the_command_writes_a_model_that_predict_uses(ridge, local, tmp_path):
     local.select(np.flatnonzero(local.labels == 0)).save(tmp_path / "controls")
     words = ("--device", "cpu")
     said = command("adapt", tmp_path / "model", tmp_path / "local", "--out", tmp_path / "here", *words).succeed()
-    assert "Expected change of the Brier score" in said.text
+    assert "Expected change in the Brier score" in said.text
     assert read_model(tmp_path / "here").adaptation == adapt_model(ridge, local, device="cpu").adaptation
     said = command(
         "adapt", tmp_path / "here", tmp_path / "controls", "--prevalence", 0.1, "--out", tmp_path / "next", *words

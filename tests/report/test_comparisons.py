@@ -90,7 +90,7 @@ def test_methods_that_differ_everywhere_alike_are_not_tested_and_level_ones_are_
     made.loc[made["method"] == "gcn", "auc"] = ridge + 0.03
     made.loc[made["method"] == "brio", "auc"] = ridge + np.tile([0.002, -0.001], len(ridge) // 2)
     text = comparison_table(made, "ridge")
-    assert "gcn: the difference is the same at every site, so its spread is not known" in text
+    assert "gcn: the difference is the same at every site, so its spread is unknown" in text
     assert "Difference below 2 points (two one-sided tests, 5%): brio." in text
     assert {row[0]: row[6] for row in lines(text)}["gcn"] == format_p(float("nan"))
 

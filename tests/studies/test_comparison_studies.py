@@ -186,7 +186,7 @@ def test_every_label_has_the_methods_that_may_be_asked(labelled, rows, text):
         assert (
             "the median of a site is taken over all its participants: it defines the label and is not learned" in told
         )
-    assert "more than one label is about age" in text
+    assert "More than one label concerns age." in text
     assert "nan" not in text
 
 
