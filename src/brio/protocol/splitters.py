@@ -146,7 +146,7 @@ class SiteStratifiedKFold(_SiteSplitter):
         """
         sites = self._sites(groups)
         if y is None:
-            raise BrioError("SiteStratifiedKFold stratifies by site and class: it needs y")
+            raise BrioError("SiteStratifiedKFold stratifies by site and class, so it needs y")
         check_consistent_length(X, y, sites)
         if not isinstance(self.n_splits, numbers.Integral) or not 2 <= self.n_splits <= len(sites):
             raise BrioError(f"SiteStratifiedKFold: n_splits={self.n_splits}, but it must be between 2 and {len(sites)}")

@@ -161,18 +161,18 @@ def _draw_settings(summary: pd.DataFrame, unit: str) -> Any:
 
 
 QUESTIONS = ("age>site-median", "age>14.5", "sex")
-"""What is asked besides the cohort's own label, where its covariates allow it."""
+"""Other labels that are compared with the cohort's own label if its covariates allow it."""
 LABEL_METHODS = (
     *("ridge", "log-ridge", "tangent-ridge", "fc-tangent-ridge", "svm", "logistic", "brio-plus", "brio"),
     *("mlp", "brainnettf", "vrex", "irm", "coral"),
 )
 """The linear family, BRIO plus, BRIO, and the five networks without age or sex that are best on AAL116 of ABIDE."""
 OWN, TOGETHER = "own label", "all labels"
-"""How tables call the cohort's own label, and the mean over all labels at each site."""
+"""Names in tables of the cohort's own label and of the mean over all labels at each site."""
 
 
 def _ask_questions(context: StudyContext) -> tuple[list[str], list[str]]:
-    """Choose the questions that the cohort can answer; say why others are left out, an error if they were given."""
+    """Choose the questions that the cohort can answer; state why others are left out; an error if they were given."""
     asked, left_out = [], []
     for question in context.questions or QUESTIONS:
         try:
@@ -253,13 +253,13 @@ def compare_labels(context: StudyContext, arms: list[Arm]) -> Finding:
 
 
 def _average_labels(rows: pd.DataFrame, shared: list[str]) -> pd.DataFrame:
-    """Average scores over the labels that a site and seed can be scored for, of arms that have all labels."""
+    """Average scores over the labels for which a site and seed have scores, for arms that have all labels."""
     runs = rows[rows["arm"].isin(shared)].groupby(["arm", "method", "protocol", "fold", "seed"], sort=False)
     return runs.agg({"auc": "mean", "acc": "mean", "epochs": "first", "K": "first"}).reset_index()
 
 
 def _describe_consistency(summaries: dict[str, pd.DataFrame], reference: str, shared: list[str]) -> list[str]:
-    """Say which methods are above the reference for every label, for none, or for some alone."""
+    """State which methods are above the reference for every label, for none, or only for some."""
     columns = {label: one.set_index("arm")[f"minus {reference}"] for label, one in summaries.items()}
     differences = pd.DataFrame(columns).drop(columns=TOGETHER).loc[shared].drop(reference).astype(float)
     if differences.empty:

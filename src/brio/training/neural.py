@@ -206,7 +206,7 @@ class NeuralMethod(Method):
         """Update the tensors of ``state.inference`` from the current weights. brio calls this before scoring."""
 
     def remove_padding(self, parameters: Tensors, state: RunState, n_sites: int) -> tuple[Tensors, RunState]:
-        """Remove from one run the padding up to the largest number of source sites of its stack.
+        """Remove the padding of one run, which fills it up to the largest number of source sites in its stack.
 
         Parameters
         ----------
