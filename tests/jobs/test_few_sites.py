@@ -141,7 +141,7 @@ REFUSED = [
     (2, 0, 3, "tune", RIDGE, ["at least 3 sites", "kfold"]),
     (3, 0, 3, "run", [*RIDGE, "--set", "protocol.validation_sites=2"], ["2 other sites", "lower", "to 0", "leave out"]),
     (3, 0, 3, "run", [*RIDGE, "--set", "protocol.validation_sites=1"], ["2 other sites", "leave out protocol"]),
-    (4, 0, 3, "run", [*RIDGE, "--set", "protocol.validation_sites=2"], ["3 other sites", "validation_sites to 1"]),
+    (4, 0, 3, "run", [*RIDGE, "--set", "protocol.validation_sites=2"], ["3 other sites", "lower it to 1"]),
     (3, 0, 3, "run", [*RIDGE, "--set", "protocol.validation_sites=0"], ["add --set choose_by=source-sites", "kfold"]),
     (4, 0, 3, "run", [*RIDGE, "--set", "choose_by=validation"], ["need at least 5 sites", "validation_sites to 1,"]),
     (
