@@ -52,7 +52,7 @@ def drop_folder(lines, folder):
 def drop_numbers(lines):
     """Words alone, without what numbers decide: spaces of columns, why scans are flagged, what reverses."""
     words = [re.sub(r"\s+", " ", re.sub(NUMBER, "#", line)) for line in lines]
-    words = [re.sub(r"(Flagged .* scans) \(.+\);", r"\1;", line) for line in words]
+    words = [re.sub(r"(flagged .* scans) \(.+\) and", r"\1 and", line) for line in words]
     return [re.sub(r"(reverses at site#): .+", r"\1", line) for line in words]
 
 

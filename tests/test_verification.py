@@ -179,7 +179,7 @@ def test_files_that_were_changed_or_removed_without_their_hash_are_found(copy):
     assert f"{folder}, groups.csv: stored " in said.out
     for path in folder.glob("runs/*/SHA256SUMS"):
         path.write_text("0" * 64 + path.read_text()[64:])
-    assert "everything that follows" in command("verify", folder).out
+    assert "all later checks" in command("verify", folder).out
 
 
 def test_runs_that_are_left_out_or_of_no_fold_end_in_no_trace(copy, tmp_path):
@@ -215,7 +215,7 @@ def test_a_method_of_another_version_is_not_trained_again(copy, tmp_path):
     (folder / "plan.json").write_text(json.dumps(plan))
     words = ("verify", rehash(folder), "--cohort", tmp_path / "cohort")
     assert "keys of runs" in command(*words).out
-    assert "this brio has another version of 'ridge'" in command(*words, "--again", 1).refuse_in_a_line()
+    assert "the installed brio has another version of 'ridge'" in command(*words, "--again", 1).refuse_in_a_line()
 
 
 def test_labels_sites_and_margins_that_are_not_of_the_cohort_are_found(copy, whole, tmp_path):

@@ -258,7 +258,7 @@ def run(
     checkpoint_every : float
         Seconds between checkpoints of neural networks in training; 0 stores no checkpoints.
     progress : Progress
-        Function that is called with a description of the current step and the share that is completed.
+        Function that is called with a description of the current step and the completed share.
     say : callable
         Function that is called with each message of the job (one line of text), such as the exclusions.
 
@@ -321,7 +321,7 @@ def tune(
     Parameters
     ----------
     cohort, methods, progress, say
-        As for :func:`brio.run`.
+        As in :func:`brio.run`.
     out : path
         Folder of the job. ``tuning.json`` and ``configurations.csv`` describe the search; the other files are those of
         :func:`brio.run`.
@@ -332,7 +332,7 @@ def tune(
         these scans. This score uses test labels, so it is an upper bound and not a result. Nothing else depends on it.
     **options
         ``label``, ``protocol``, ``seeds``, ``settings``, ``folds``, ``companions``, ``exclude``, ``device``,
-        ``runs_per_stack``, ``checkpoint_every`` and ``records_only``, as for :func:`brio.run`. Settings that you give
+        ``runs_per_stack``, ``checkpoint_every`` and ``records_only``, as in :func:`brio.run`. Settings that you give
         are not tuned.
 
     Returns
@@ -390,10 +390,10 @@ def study(
     seeds : int
         Number of seeds. With fewer than three, the study is marked as a smoke run.
     progress, say
-        As for :func:`brio.run`.
+        As in :func:`brio.run`.
     **options
         ``settings``, ``folds``, ``companions``, ``exclude``, ``device``, ``runs_per_stack`` and ``checkpoint_every``,
-        as for :func:`brio.run`.
+        as in :func:`brio.run`.
 
     Returns
     -------
@@ -461,13 +461,13 @@ def fit(
     evidence : path, optional
         Folder of a :func:`brio.run` that evaluated this method at left-out sites; an alternative to ``evaluate``.
     validation_sites : names, optional
-        For neural networks: the sites that choose the epoch. By default they are drawn at random.
+        For neural networks: the sites on which the epoch is chosen. By default they are drawn at random.
     holds_scans : bool
         Whether to allow a model that contains data of single scans.
     progress, say
-        As for :func:`brio.run`.
+        As in :func:`brio.run`.
     **options
-        ``label``, ``settings``, ``companions``, ``exclude``, ``device`` and ``runs_per_stack``, as for
+        ``label``, ``settings``, ``companions``, ``exclude``, ``device`` and ``runs_per_stack``, as in
         :func:`brio.run`; ``leave_out``, the names of sites that are not used for fitting.
 
     Returns
@@ -569,8 +569,8 @@ def predict(
     -------
     ScanPredictions
         Predictions with a ``table`` of one row per scan: the probability with its interval, the called class, and
-        differences between this scan and the scans of the model. If the method has factors, ``contributions`` has
-        what each of them adds to the margin.
+        how the scan differs from those that the model was fitted to. If the method has factors, ``contributions``
+        gives what each of them adds to the margin.
 
     Raises
     ------

@@ -56,7 +56,7 @@ BRIO_SETTINGS: dict[str, Any] = {"epochs": 6, "T_w": 3, "cell_batch": 4, "learni
 LEAST_SHARE = 0.05
 """A brain network that contributes less does not count as evidence."""
 _EVALUATION_SHARE = 0.7
-"""Share of the evaluation in the duration of the demonstration, for its progress."""
+"""Share of the duration of the demonstration that the evaluation takes, for its progress."""
 _Z = 1.959963984540054
 
 Applied = tuple[Model, ScanPredictions, Estimate]

@@ -1,7 +1,7 @@
 """Diagnostics of fitted runs with everything frozen: pure functions without files or figures.
 
-Outputs of fitted runs on re-estimates of their source scans; site discrepancy and predictive variation, and how they
-are related over runs; the factors of BRIO and both propositions; windows of scans; repeated scans of a participant.
+They cover outputs of fitted runs on re-estimates of their source scans; site discrepancy, predictive variation and
+their relation over runs; the factors of BRIO and both propositions; windows of scans; and repeated scans.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from .training.stack import Stack, cell_average_weights, group_by_cell, is_train
 from .transport import entropic_cost
 
 DIAGNOSTIC_REESTIMATES = 8
-"""Re-estimates of each scan by default; BRIO draws as many at a refresh."""
+"""Default number of re-estimates of each scan; BRIO draws as many at a refresh."""
 
 # Stands in for the index of a refresh. Training uses 0, 1, 2, ..., so these draws differ from all of its own.
 DIAGNOSTIC_REFRESH = draws.address("diagnostics")
@@ -77,7 +77,7 @@ def map_source_outputs(
     fields: tuple[Sequence[str], Sequence[str]],
     measure: Callable[[FittedRun, Fields, Fields], Measured],
 ) -> list[Measured]:
-    """Measure something of each fitted run of one method: of its outputs for source scans and their re-estimates.
+    """Measure a quantity of each fitted run of one method from its outputs for source scans and their re-estimates.
 
     Representations can be wide (a linear model reads every edge), so outputs of full scans are held for one run at a
     time. Runs of one seed and block length share their re-estimates, which are drawn once for all of them.
@@ -229,9 +229,9 @@ def _entropic_costs(
 def predictive_variation(margin: np.ndarray, reestimated: np.ndarray, site: np.ndarray, label: np.ndarray) -> float:
     """Compute the normalised predictive re-estimation variation (appendix).
 
-    It says how much logits vary under re-estimation, relative to their spread: the mean over source sites and classes
-    of D_re / T, Eqs. (14) and (15) with the logit margin in place of a contribution. Scaling all logits
-    does not change it.
+    It measures how much logits vary under re-estimation, relative to their spread. It is the mean over source sites and
+    classes of D_re / T, Eqs. (14) and (15), with the logit margin in place of a contribution. Scaling all logits does
+    not change it.
 
     Shapes: margin [n], reestimated [n, K], site, label [n].
     """
@@ -293,7 +293,7 @@ def spearman(rows: pd.DataFrame) -> tuple[float, float, float]:
 def discordance(rows: pd.DataFrame) -> tuple[float, float, float]:
     """Compute R_discord: among pairs of methods, the share in which the smaller D_site has the larger variation.
 
-    Methods are compared within a fold and seed. Pairs that tie in either measure do not count; NaN if no pair is left.
+    Methods are compared within a fold and seed. Pairs tied in either measure do not count; NaN if no pair is left.
     The 95% bootstrap interval is over folds, and NaN for one fold.
     """
     by_fold = []  # numbers of discordant pairs and of pairs without ties
@@ -472,7 +472,7 @@ def contrast_stability(V_sub: Tensor, Delta: Tensor, Delta_re: Tensor, D_re: Ten
 def check_proposition_1(evidence: FactorEvidence) -> pd.DataFrame:
     """Check that class contrasts are stable under re-estimation, for each source site and factor of a frozen run.
 
-    Proposition 1 says that ``holds`` is true in every row, and ``sign_kept`` wherever ``sign_condition`` is.
+    Proposition 1 says that ``holds`` is true in every row, and ``sign_kept`` in every row where ``sign_condition`` is.
 
     Returns one row per site and factor: ``site``, ``factor``, ``Delta``, ``Delta_re``, ``change`` (of the contrast),
     ``bound``, ``holds``; by class ``q_0``, ``q_1``, ``threshold_0``, ``threshold_1``; ``sign_condition``,
@@ -536,8 +536,8 @@ def estimate_window_connectomes(connectomes: Connectomes, share: float, placemen
     """Estimate the connectomes of a cohort from a share of the valid frames of every scan.
 
     A window is treated as a full scan: its connectome, its ROIs with signal and its resampled BOLD series are computed
-    from its frames only. (An ROI that is flat within the window is without signal there; frames that it alone made
-    invalid then count, beyond the share.) Scans keep their positions in the cohort, so
+    from its frames only. (An ROI that is flat within the window is without signal there; frames that only this ROI made
+    invalid then count in addition to the share.) Scans keep their positions in the cohort, so
     ``method.predict_margins(fitted, estimate_window_connectomes(...), fold.test)`` applies a fitted run to windows.
     Frames are not copied, and their number is rounded half up.
     """

@@ -1,4 +1,4 @@
-"""Check a folder of results: all that follows from its predictions is made again in memory, and compared by value."""
+"""Check a folder of results: recompute all that follows from its predictions in memory, and compare by value."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ results that a study reuses: only hashes are checked; sites.png is not checked a
 whether the whole folder was fabricated so that all numbers agree"""
 
 _EXTERNAL = re.compile(r'<section id="external"|^## External validation', re.MULTILINE)
-"""By which a page and a card that show external validation are recognised."""
+"""The text by which a page or a card that shows external validation is recognised."""
 
 
 @dataclass
 class Verification:
-    """How many values of each kind were compared, where they differ, and what was not checked."""
+    """Counts of compared values of each kind, their differences, and what was not checked."""
 
     counts: dict[str, int] = field(default_factory=dict)
     differences: dict[str, list[str]] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class Verification:
                 self.differences.setdefault(kind, []).append(line)
 
     def compare_file(self, path: Path, made: str) -> None:
-        """Compare the text of a file, whatever its hash is, with what it should hold; one without rows is not there."""
+        """Compare a file, whatever its hash, with the text expected in it; a text without rows counts as absent."""
         stored = read_bounded(path, MAX_PARTICIPANT_TABLE_BYTES).decode(errors="replace") if path.exists() else ""
         tolerance = TOLERANCE if path.suffix in (".csv", ".json") else 0.0
         self.compare(path.name, path, _parse(stored, path), _parse(made, path), tolerance)
@@ -148,7 +148,7 @@ def _read_records(found: Verification, folder: Path, plan: Plan) -> dict[str, Ru
 
 
 def _score_again(row: RunRow, plan: Plan, part: pd.DataFrame) -> dict[str, Any]:
-    """Compute all of a row of a run that follows from its predictions and the plan."""
+    """Compute every value of a run's row that follows from its predictions and the plan."""
     scores, notes = results.score_run(*(part[name].to_numpy(dtype=float) for name in ("label", "margin", "logit")))
     notes += [note for note in (row.note or "").split("; ") if note not in ("", DIVERGED, ONE_CLASS)]
     facts = {"cohort": plan.cohort, "protocol": plan.protocol, "n_test": len(part), "note": "; ".join(notes)}
@@ -156,11 +156,12 @@ def _score_again(row: RunRow, plan: Plan, part: pd.DataFrame) -> dict[str, Any]:
 
 
 def _verify_job(found: Verification, folder: Path) -> tuple[StoredJob, dict[str, RunRecord]]:
-    """Compare the files of a job with what follows from its predictions; returns the job as recomputed."""
+    """Compare the files of a job with what follows from its predictions; return the recomputed job."""
     plan, predictions = Plan.read(folder), read_predictions(folder)
     if predictions is None:
         raise BrioError(
-            f"{folder}: has no {files.PREDICTIONS}, from which everything else is recomputed; ask for a finished job"
+            f"{folder}: has no {files.PREDICTIONS}, from which everything else is recomputed; "
+            "ask for the folder of a finished job"
         )
     records = _read_records(found, folder, plan)
     if records:
@@ -254,7 +255,7 @@ def _train_again(
     drawn: set[str],
     device: str | None,
 ) -> None:
-    """Train runs of a job again and compare their margins; networks with the whole stack that they were trained in."""
+    """Train runs of a job again and compare their margins; networks are trained in their whole stack."""
     from .jobs.train import train_stack
 
     plan = job.require_plan()
@@ -267,7 +268,9 @@ def _train_again(
         for key in sorted(drawn & planned.keys()):
             method = planned[key].method
             if method.version != plan.methods[method.name].version:
-                raise BrioError(f"this brio has another version of '{method.name}'; retrain it with brio {plan.brio}")
+                raise BrioError(
+                    f"the installed brio has another version of '{method.name}'; retrain it with brio {plan.brio}"
+                )
             # the last bits of a network follow those that are trained beside it, and training magnifies them
             is_network = method.facts.epochs is not None
             together = next(stack for stack in plan.stacks if key in stack) if is_network else (key,)
@@ -289,7 +292,7 @@ def verify_folder(
     device: str | None = None,
     predictions: Sequence[Path] = (),
 ) -> Verification:
-    """Check a folder of jobs; with their cohort, also labels and sites, and runs drawn by a seed, trained again.
+    """Check a folder of jobs; with their cohort, also check labels and sites, and retrain runs drawn by a seed.
 
     ``predictions`` are the folders whose external validation the report shows.
     """
@@ -313,7 +316,7 @@ def verify_folder(
     except BrioError as error:
         if not found.differences:
             raise
-        found.not_checked.append(f"everything that follows, because of an error: {error}")
+        found.not_checked.append(f"all later checks, because of an error: {error}")
         return found
     if cohort is None:
         found.not_checked.append("whether predictions, labels and sites are those of the scans (--cohort, --again)")

@@ -187,7 +187,8 @@ def test_one_stack_for_each_free_worker_and_none_of_another_client(train, work, 
 
 def test_more_workers_than_stacks_are_worth_a_word(train):
     assert train(FakeClient("abcd")) == [
-        "3 stacks for more workers; to get more, set --runs-per-stack, in another --out"
+        "the job has only 3 stacks, fewer than there are workers; for more stacks, set --runs-per-stack and use "
+        "another --out"
     ]
 
 

@@ -56,7 +56,7 @@ def test_leaving_one_site_out_of_few(here, n_sites, folds, brio):
     said = brio("run", "cohort", *words).succeed()
     assert f"{n_sites} sites have both classes, too few for validation sites" in said.out
     assert "ridge: choose_by=source-sites" in said.out
-    assert "gcn, brio: number of epochs by inner folds" in said.out
+    assert "gcn, brio: inner folds choose the number of epochs" in said.out
     rows = read_rows(here / "job")
     assert len(rows) == (len(folds) or n_sites) * len(SMALL_METHODS)
     for row in rows:
@@ -141,7 +141,7 @@ REFUSED = [
     (2, 0, 3, "tune", RIDGE, ["at least 3 sites", "kfold"]),
     (3, 0, 3, "run", [*RIDGE, "--set", "protocol.validation_sites=2"], ["2 other sites", "lower", "to 0", "leave out"]),
     (3, 0, 3, "run", [*RIDGE, "--set", "protocol.validation_sites=1"], ["2 other sites", "leave out protocol"]),
-    (4, 0, 3, "run", [*RIDGE, "--set", "protocol.validation_sites=2"], ["3 other sites", "validation_sites to 1"]),
+    (4, 0, 3, "run", [*RIDGE, "--set", "protocol.validation_sites=2"], ["3 other sites", "lower it to 1"]),
     (3, 0, 3, "run", [*RIDGE, "--set", "protocol.validation_sites=0"], ["add --set choose_by=source-sites", "kfold"]),
     (4, 0, 3, "run", [*RIDGE, "--set", "choose_by=validation"], ["need at least 5 sites", "validation_sites to 1,"]),
     (

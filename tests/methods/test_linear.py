@@ -175,7 +175,7 @@ def test_a_control_finds_its_shortcut_and_says_so(name):
     assert mean.pop(name) > 0.6
     assert mean.between(0.3, 0.65).all()
     (warning,) = result.summary.warnings
-    assert warning.startswith(f"{name} reaches AUC")
+    assert warning.startswith(f"{name} reaches an AUC of")
     assert "at unseen sites" in warning
     if name == "length-only":
         folds = evaluate(shortcut_cohort(name), [name], device="cpu", exclude=False, protocol="kfold")
@@ -201,8 +201,8 @@ def test_a_control_that_is_given_the_label_is_not_called_a_shortcut(classes):
     result = evaluate(cohort, ["covariates-only"], device="cpu", exclude=False)
     assert result.rows["auc"].mean() > 0.95
     (warning,) = result.summary.warnings
-    assert warning.startswith("covariates-only has sex as input, which is the label here")
-    assert "leave it out" in warning
+    assert warning.startswith("covariates-only has sex as an input, but sex is the label here")
+    assert "leave this method out" in warning
 
 
 @pytest.mark.parametrize(("name", "solutions"), [("ridge", 2), ("core-scaffold", 4)])

@@ -213,9 +213,8 @@ def test_foreign_scans_are_left_out_and_counted(ridge, local):
     adapted, rest = (adapt_model(ridge, scans, device="cpu") for scans in (strange, local.select(range(2, len(local)))))
     assert replace(adapted.adaptation, n_foreign=0) == rest.adaptation
     assert (adapted.adaptation.n_foreign, rest.adaptation.n_foreign) == (2, 0)
-    assert (
-        "2 labelled scans were left out, because of a different atlas, a different order of regions, or noise."
-        in write_card(adapted)
+    assert "2 labelled scans were left out (different atlas, different order of regions, or only noise)." in write_card(
+        adapted
     )
     assert "left out:" not in write_card(rest)
 
@@ -226,7 +225,7 @@ def test_the_command_writes_a_model_that_predict_uses(ridge, local, tmp_path):
     local.select(np.flatnonzero(local.labels == 0)).save(tmp_path / "controls")
     words = ("--device", "cpu")
     said = command("adapt", tmp_path / "model", tmp_path / "local", "--out", tmp_path / "here", *words).succeed()
-    assert "Expected change of the Brier score" in said.text
+    assert "Expected change in the Brier score" in said.text
     assert read_model(tmp_path / "here").adaptation == adapt_model(ridge, local, device="cpu").adaptation
     said = command(
         "adapt", tmp_path / "here", tmp_path / "controls", "--prevalence", 0.1, "--out", tmp_path / "next", *words

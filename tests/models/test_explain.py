@@ -200,7 +200,7 @@ def test_margins_that_do_not_vary_are_said_and_not_divided_by(fit, cohort, name,
     flat = complete_model(model.method, [Member(fitted, None)], Connectomes(cohort), cohort)
     assert not flat.compute_margins(Connectomes(cohort)).full.any()
     write_model(flat, tmp_path / "model")
-    with pytest.raises(BrioError, match="predicts the same for every scan, so there is nothing to explain"):
+    with pytest.raises(BrioError, match="predicts the same margin for every scan, so there is nothing to explain"):
         explain_model(read_model(tmp_path / "model"))
     with pytest.raises(BrioError, match="has the same margin for every scan"):
         explain_model(replace(flat, patterns=model.patterns[:1]), cohort, reestimates=0, device="cpu")

@@ -180,14 +180,14 @@ def test_the_card_says_what_the_holder_of_a_scan_can_tell(cohort, fit):
     assert "**Not evaluated.**" in write_card(fit("ridge"))
     measured = read_measured_attacks("ridge")
     card = write_card(fit("ridge"))
-    measured_on = "where 0.50 is guessing (models fitted to half of the participants of"
-    assert f"AUC of {measured.membership:.2f}, {measured_on} ABIDE (AAL116), 1,030 scans" in card
+    measured_on = "where 0.50 is guessing. This was measured for models fitted to half of the participants of"
+    assert f"AUC of {measured.membership:.2f}, {measured_on} ABIDE (AAL116) (1,030 scans" in card
     assert "No identifiers" not in card
     assert "was not measured" in write_card(replace(fit("ridge"), method=make_method("brainood-kl")))
     model = fit_model(specify(cohort), to_evaluate=True)
     assert 0.5 < model.attacks.membership <= 1
     membership = f"{model.attacks.membership:.2f}"
-    assert f"AUC of {membership}, {measured_on} this cohort, {len(cohort)} scans from 6 sites)" in write_card(model)
+    assert f"AUC of {membership}, {measured_on} this cohort ({len(cohort)} scans from 6 sites)" in write_card(model)
     assert {one.code for one in model.evidence.reasons} == {"short", "dead_rois", "tr", "motion", "edge_sd", "far"}
     assert "| `tr`: repetition time | 0 | 0 |" in write_card(model)
 

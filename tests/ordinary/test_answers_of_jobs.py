@@ -109,7 +109,7 @@ def test_separable_classes_are_separated_and_printed_as_such():
     rows = [line.split(" | ") for line in said.out.splitlines() if line.startswith(("| ridge", "| logistic"))]
     assert rows[0][1:4] == ["100.0", "-", "-"], "scores that do not vary say nothing of their spread"
     differences = [row[-1].strip(" |") for row in rows if len(row) > 8 or row[1] == "6"]
-    unknown = "the difference is the same at every site, so its spread is not known and nothing can be tested."
+    unknown = "the difference is the same at every site, so its spread is unknown and nothing can be tested."
     assert f"logistic: {unknown}" in said.out
     assert differences == ["-"], "differences of none say nothing of what could have been detected"
     command("report", folder, "--out", folder.parent / "separable.html")
@@ -137,7 +137,9 @@ def test_a_confound_is_found_by_the_confound_baseline(tmp_path):
     auc = read(tmp_path / "job" / "results.csv").groupby("method")["auc"].mean()
     assert auc["covariates-only"] > 0.99
     assert max(auc["length-only"], auc["dead-rois-only"]) == 0.5
-    assert "covariates-only reaches AUC 100.0 (the same everywhere) at unseen sites without a connectome" in said.out
+    assert (
+        "covariates-only reaches an AUC of 100.0% (the same everywhere) at unseen sites without connectomes" in said.out
+    )
     assert "length-only reaches" not in said.out
     assert {"method", "ridge", *CONTROLS} <= {line.split(" ")[0] for line in said.out.splitlines()}, "no name is cut"
     (warning,) = (line for line in said.out.splitlines() if line.startswith("warning: "))

@@ -114,7 +114,7 @@ def test_sensitivity_at_90_percent_specificity_is_the_mean_over_sites():
 
 
 @pytest.mark.parametrize(
-    ("slope", "says"), [(0.5, "too extreme."), (1.0, "1 is calibrated"), (2.0, "probabilities are too cautious.")]
+    ("slope", "says"), [(0.5, "too extreme."), (1.0, "1 is ideal"), (2.0, "probabilities are too cautious.")]
 )
 def test_calibration_at_new_sites_finds_the_planted_slope(slope, says):
     answers = Answers(make_arm(draw(sites=12, per_site=150, slope=slope)))
@@ -143,7 +143,7 @@ def test_few_sites_could_have_shown_nothing():
     answers = Answers(make_arm(wide))
     assert answers.detectable_auc is None, "no AUC above 100%"
     text = say("detectable", answers)
-    assert text.startswith("With 6 sites and this spread, a test cannot distinguish any mean AUC")
+    assert text.startswith("With 6 sites and this spread of AUCs, a test cannot distinguish any mean AUC")
 
 
 def test_calibration_says_of_what_it_is_and_repeats_the_share_of_the_slider():
@@ -157,10 +157,10 @@ def test_calibration_says_of_what_it_is_and_repeats_the_share_of_the_slider():
     text = say("calibration", answers)
     mean = table["probability"].mean()
     assert text.startswith(
-        f"ridge regression, 2 seeds averaged: mean probability of all participants {100 * mean:.1f}%"
+        f"ridge regression (2 seeds averaged): the mean probability of all participants is {100 * mean:.1f}%"
     )
-    assert f"(share of participants labelled ASD: {100 * share:.1f}%)" in text
-    assert "Slope, fitted at each test site and averaged over 7 sites: " in text
+    assert f"(share of participants labelled ASD: {100 * share:.1f}%)." in text
+    assert "The slope, fitted at each test site and averaged over 7 sites, is " in text
 
 
 def test_balanced_accuracy_that_an_auc_allows():
@@ -352,7 +352,7 @@ def test_a_duplicate_with_two_labels_is_a_warning_everywhere(copy, rewrite, page
 
 def test_smoke_runs_show_no_p_value(copy, rewrite, page):
     assert 'data-metric="p_holm"' in page
-    assert "p is for the difference in AUC between two groups" in page
+    assert "p is the uncorrected p value for the difference in AUC between two groups" in page
     change_json(copy / "summary.json", lambda summary: summary.update(smoke_run=True))
     text = rewrite()
     assert 'data-metric="p_holm"' not in text

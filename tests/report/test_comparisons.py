@@ -59,7 +59,7 @@ def test_the_table_says_what_was_done():
     text = comparison_table(rows({"ridge": 0.6, "brio": 0.65, "gcn": 0.6}), "ridge")
     assert text.startswith("Difference in AUC from ridge, in points: small, leave one site out\n")
     assert "corrected t test over test sites (Nadeau & Bengio 2003), scores averaged over 2 seeds" in text
-    assert "corrected for these 2 comparisons" in text
+    assert "adjusted for these 2 comparisons" in text
     assert "Missing" not in text
     assert "cannot show" not in text
     alone = comparison_table(rows({"ridge": 0.6, "brio": 0.65}, seeds=1), "ridge")
@@ -90,8 +90,8 @@ def test_methods_that_differ_everywhere_alike_are_not_tested_and_level_ones_are_
     made.loc[made["method"] == "gcn", "auc"] = ridge + 0.03
     made.loc[made["method"] == "brio", "auc"] = ridge + np.tile([0.002, -0.001], len(ridge) // 2)
     text = comparison_table(made, "ridge")
-    assert "gcn: the difference is the same at every site, so its spread is not known" in text
-    assert "No difference within 2 points (two one-sided tests, 5%): brio." in text
+    assert "gcn: the difference is the same at every site, so its spread is unknown" in text
+    assert "Difference below 2 points (two one-sided tests, 5%): brio." in text
     assert {row[0]: row[6] for row in lines(text)}["gcn"] == format_p(float("nan"))
 
 
@@ -160,7 +160,7 @@ def test_folds_of_two_rules_are_not_put_together(by_folds, cohort, tmp_path):
     for name in ("summary.json", "plan.json"):
         change_json(other / name, lambda stored: stored.update(fold_rule=stored["fold_rule"] + 1))
     jobs = [StoredJob.read(folder) for folder in (by_folds, other)]
-    refuse("its folds follow a different rule from those of", gather_jobs, jobs)
+    refuse("its folds use a different rule from those of", gather_jobs, jobs)
     assert len(gather_jobs(jobs[1:]).rows) == 12
     settings = ProtocolSettings(n_folds=4, validation_folds=1, validation_sites=2)
     fingerprint = jobs[0].summary.fingerprint

@@ -60,11 +60,11 @@ def test_the_paragraph_says_what_the_job_stored(finished):
     summary = read_evidence(finished).summary
     assert f"We analysed {summary.n_scans} scans of the cohort <em>cohort</em> & co from 5 sites" in text
     assert f"Before training, an audit excluded 1 of {summary.n_scans + 1} scans: 1 duplicating another scan." in text
-    assert "in each fold, 2 sites, drawn at random with the seed, were held out for validation" in text
+    assert "in each fold, 2 sites were drawn at random for each seed and held out for validation" in text
     assert "run with 3 seeds" in text
     assert "Methods: brio (Wang, Zhang et al., Beyond Site Agreement (BRIO); the paper's own" in text
     assert "epochs=4" in text, "settings that are not the defaults"
-    assert "Confound baselines, which see no connectome: covariates-only (Cox 1958" in text
+    assert "Confound baselines, which do not use connectomes: covariates-only (Cox 1958" in text
     assert "compared with ridge using a two-sided corrected t test over sites" in text
     assert "smoke" not in text
     assert summary.few_sites_note in text
@@ -78,7 +78,7 @@ def test_smoke_runs_and_unlabelled_test_scans_are_named(cohort, tmp_path):
     run(cohort, ["ridge"], seeds=1, out=tmp_path, settings=settings, device="cpu")
     text = write_paragraph(read_evidence(tmp_path))
     assert text.startswith("This was a smoke run (1 seed, 5 folds), which supports no claim.")
-    assert "this is transductive, because it uses unlabelled scans of the test site" in text
+    assert "This harmonisation is transductive, because it uses unlabelled scans of the test site" in text
     assert "ComBat, unseen sites: unlabelled; Johnson et al. 2007" in text
     assert "t test" not in text
 

@@ -291,5 +291,5 @@ def test_the_command_of_a_search(small, tmp_path):
     line, rest = read_evidence(tmp_path / "tuned").commands[0], "--set epochs=2 --device cpu --out DIR"
     assert line == f"brio tune COHORT --method mlp --budget 2 --protocol loso --seeds 1 {rest}"
     text = write_report(tmp_path / "tuned").read_text(encoding="utf-8")
-    assert "Settings of each fold: the best of 2" in text
+    assert "Settings chosen for each fold, from 2 configurations" in text
     assert "best of 2 settings" in text

@@ -59,7 +59,7 @@ def test_a_linear_model_that_wins_is_compared_with_brio():
     _, difference, _ = write(arm("gcn", BASE - 0.01), arm("brio", BASE - 0.07 + WIGGLE), arm("ridge", BASE))
     assert difference.startswith("BRIO scored 7 points lower than ridge regression in mean AUC")
     assert ", a significant difference (" in difference
-    assert "corrected for 2 comparisons" in difference
+    assert "adjusted for 2 comparisons" in difference
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_the_corrected_p_decides():
 
 def test_a_difference_without_spread_claims_nothing():
     _, difference, _ = write(arm("brio", BASE[:5] + 0.1), arm("ridge", BASE[:5]))
-    assert "; the difference is the same at every site, so its spread is not known and nothing" in difference
+    assert "; the difference is the same at every site, so its spread is unknown and nothing" in difference
     assert "significant" not in difference
 
 

@@ -81,7 +81,7 @@ def test_the_text_names_both_estimands_one_test_and_what_was_detectable(folders)
     assert "| gcn | pair-weighted | 3 |" in text
     assert text.count("| p | p, Holm | detectable | detectable, Bonferroni |") == 1, "a pair has one p value"
     assert "p against chance: two-sided corrected t test over sites" in text
-    assert "corrected for these 2 comparisons" in text
+    assert "adjusted for these 2 comparisons" in text
 
 
 def test_under_kfold_people_are_not_compared(tmp_path, predictions):

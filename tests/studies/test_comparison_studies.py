@@ -181,12 +181,12 @@ def test_every_label_has_the_methods_that_may_be_asked(labelled, rows, text):
     assert sorted(arms["own label"]) == sorted(METHODS)
     for label in LABELS[1:]:  # covariates-only is given age and sex
         assert sorted(arms[label]) == ["log-ridge", "ridge"]
-        assert f"Left out for '{label}', because it is one of their inputs: covariates-only." in text
+        assert f"Left out for '{label}', which is one of their inputs: covariates-only." in text
     for told in (text, labelled[1]):
         assert (
             "the median of a site is taken over all its participants: it defines the label and is not learned" in told
         )
-    assert "more than one label is about age" in text
+    assert "More than one label concerns age." in text
     assert "nan" not in text
 
 

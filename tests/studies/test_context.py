@@ -41,7 +41,7 @@ def test_settings_reach_the_methods_that_have_them(cohort, tmp_path):
     ("words", "told"),
     [
         ({"settings": {"epohcs": "3"}}, "no method has the setting 'epohcs'; did you mean 'epochs'?"),
-        ({"settings": {"harmonise.kind": "combat"}}, "studies do not support harmonise"),
+        ({"settings": {"harmonise.kind": "combat"}}, "studies do not support harmonisation"),
         ({"methods": ["rigde"]}, "'rigde' is unknown; did you mean 'ridge'?"),
         ({"folds": ["site99"]}, "fold 'site99' is unknown"),
         ({"seeds": 0}, "must be a whole number from 1"),

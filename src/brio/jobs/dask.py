@@ -69,7 +69,7 @@ ANY_PORT = "127.0.0.1:0"
 
 @dataclass(frozen=True)
 class SlurmOptions:
-    """What a file of ``--slurm`` says."""
+    """The content of a ``--slurm`` file."""
 
     workers: settings.Workers  # jobs to submit, with one worker each
     cores: settings.Count  # of each job
@@ -108,7 +108,7 @@ class SlurmOptions:
 
 
 def _list_exports(cores: int) -> list[str]:
-    """List what a script of SLURM sets for its worker, which does not see the configuration of this process."""
+    """List what a SLURM script sets for its worker, which does not see the configuration of this process."""
     exported = {f"worker.{name}".replace(".", "__").upper(): value for name, value in WORKER_SETTINGS.items()}
     return [
         *(f"export {name}={cores}" for name in _THREADS),
@@ -147,7 +147,7 @@ def connect(options: ClusterOptions, threads: int | None, gpu: bool) -> Iterator
 
     if gpu and options.workers is not None and options.workers > 1:
         ways_out = "use --workers 1, or start a worker for each GPU yourself and give --scheduler ADDRESS"
-        raise BrioError(f"--workers {options.workers} would share one GPU; {ways_out}")
+        raise BrioError(f"with --workers {options.workers}, all workers would share one GPU; {ways_out}")
     with ExitStack() as stack:
         stack.enter_context(dask.config.set({f"distributed.{name}": value for name, value in SETTINGS.items()}))
         target = options.scheduler
@@ -168,7 +168,7 @@ def connect(options: ClusterOptions, threads: int | None, gpu: bool) -> Iterator
 
 
 def _check_script(script: str) -> None:
-    """Let SLURM say whether it would accept a job. A job that it refuses would be waited for without end."""
+    """Ask SLURM whether it would accept a job, because brio would wait forever for a job that SLURM rejects."""
     with tempfile.TemporaryDirectory(prefix="brio-") as folder:
         path = Path(folder) / "worker.sh"
         path.write_text(script)
@@ -363,7 +363,7 @@ class _Dispatch:
     usable: list[str] = field(default_factory=list)  # workers
 
     def run(self, allow_divergence: bool) -> None:
-        """Give out stacks until all are finished or failed."""
+        """Submit stacks until all are finished or have failed."""
         from distributed import wait
 
         first = True
@@ -384,7 +384,8 @@ class _Dispatch:
                     if n_free > len(given) and any(len(stack) > 1 for stack in self.plan.document.stacks):
                         n_stacks = format_count(len(self.costs), "stack")
                         self.job.say(
-                            f"{n_stacks} for more workers; to get more, set --runs-per-stack, in another --out"
+                            f"the job has only {n_stacks}, fewer than there are workers; for more stacks, set "
+                            "--runs-per-stack and use another --out"
                         )
                 if self.running:  # workers may come meanwhile, or other clients go
                     with self.engine.client.as_current(), contextlib.suppress(TimeoutError, CancelledError):
@@ -464,7 +465,7 @@ class _Dispatch:
         return self.engine.client.submit(train_here, packed, __version__, self.engine.method_files, **options)
 
     def _collect(self) -> None:
-        """Take back what is finished, failed, refused by its worker, or was lost with the scheduler."""
+        """Collect the stacks that finished, failed, were refused by their worker or were lost with the scheduler."""
         from distributed.scheduler import KilledWorker
 
         for future, number in [(f, number) for f, number in self.running.items() if f.status != "pending"]:
@@ -490,7 +491,7 @@ class _Dispatch:
         self._look_for_stored_runs()
 
     def _answer(self, number: int, address: str, version: str, reason: str) -> None:
-        """Take the answer of a worker: a stack is stored, or goes to another worker."""
+        """Handle the answer of a worker: the stack is stored, or goes to another worker."""
         if version == __version__ and not reason:
             self.unseen[number] = address, time.monotonic()
             return
@@ -508,7 +509,7 @@ class _Dispatch:
         self.waiting.insert(0, number)
 
     def _look_for_stored_runs(self) -> None:
-        """Look for what workers say they have stored; on a network file system it may be seen a little later."""
+        """Look for runs that workers report as stored; on a network file system, they may appear a little later."""
         for number, (address, since) in list(self.unseen.items()):
             if self.plan.close_if_finished(number, self.store):
                 del self.unseen[number]

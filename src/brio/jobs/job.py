@@ -1,6 +1,7 @@
-"""A job that is ready to be planned: its specification, the audited cohort and the device, and what it needs.
+"""A job that is ready to be planned: its specification, the audited cohort, the device and the resources that it needs.
 
-What cannot fit into memory or on the disk, and what a method cannot be run on, is refused before anything is written.
+A job that does not fit into memory or on the disk, or that a method cannot be run on, is refused before anything is
+written.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 
 Say = Callable[[str], None]
-"""Called with each line that a job has to say to its user."""
+"""Called with each message of a job to its user."""
 
 
 def ignore(line: str) -> None:
@@ -49,7 +50,7 @@ def ignore(line: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """A specification and what it comes to on its cohort."""
+    """A specification and what it means for its cohort."""
 
     spec: JobSpec
     cohort_before_exclusions: Cohort  # the whole cohort, as it was given
@@ -123,7 +124,7 @@ class Job:
         return [name for name, words in missing.items() if not words]
 
     def announce_exclusions(self) -> None:
-        """Say what is asked of them where it is another question, which scans are used and why the others are not."""
+        """Report the question if the labels are not the cohort's own, which scans are used and why others are not."""
         if question := describe_question(self.cohort_before_exclusions):
             self.say(question)
         if left_out := self.spec.leave_out:
@@ -140,7 +141,7 @@ class Job:
             self.say(f"  {participant}: {'; '.join(reasons)}")
 
     def announce_protocol(self, methods: Sequence[Method]) -> None:
-        """Say how methods are chosen where the cohort has too few sites for validation sites."""
+        """Report how models are chosen if the cohort has too few sites for validation sites."""
         if not self.too_few_sites:
             return
         n = len(find_two_class_sites(self.cohort))
@@ -149,9 +150,9 @@ class Job:
         for name, method in {method.name: method for method in methods}.items():
             given = self.spec.settings_of(name)
             applied = [f"{key}={value}" for key, value in self.settings_of(name).items() if key not in given]
-            choice = ", ".join(applied) or "by inner folds, as for any cohort"
+            choice = ", ".join(applied) or "inner folds choose the settings, as in every cohort"
             if method.facts.chooses_epochs_by_inner_folds:
-                choice = "number of epochs by inner folds, then trained on all source scans"
+                choice = "inner folds choose the number of epochs; each run is then trained on all source scans"
             names_by_choice.setdefault(choice, []).append(name)
         for choice, names in names_by_choice.items():
             self.say(f"  {', '.join(names)}: {choice}")
@@ -267,7 +268,7 @@ def check_memory(methods: Iterable[Method], cohort: Cohort, device: ComputeDevic
 
 
 def state_needs(runs: Mapping[str, Method], cohort: Cohort, folder: Path, records_only: bool) -> str:
-    """Say what a job needs, and check that it fits on the disk."""
+    """Report the resources that a job needs, and check that it fits on the disk."""
     needed = max(estimate_memory(method, cohort) for method in {id(one): one for one in runs.values()}.values())
     disk = len(runs) * (_RECORD + (0 if records_only else 16 * cohort.n_rois**2))
     number = format_count(len(runs), "run")
@@ -278,7 +279,7 @@ def state_needs(runs: Mapping[str, Method], cohort: Cohort, folder: Path, record
 
 
 def describe_rest(runs: Mapping[str, Method], store: RunStore) -> str:
-    """Say how long the unfinished runs of a job take, if each takes as long as the finished ones of its method."""
+    """Estimate how long the unfinished runs of a job take, if each takes as long as the finished ones of its method."""
     left = Counter(method.name for key, method in runs.items() if key not in store)
     seconds: dict[str, list[float]] = {}
     for key, method in runs.items():
@@ -318,7 +319,7 @@ def check_method(
     if harmonise.kind != "none" and ("bold" in method.needs or find_method(name).control):
         raise BrioError(f"method '{name}' uses more than connectomes and cannot be used with harmonise.kind")
     if harmonise.kind != "none" and facts.refits:
-        reason = "refit=true trains on validation sites, to which harmonise.kind is not fitted"
+        reason = "refit=true trains on validation sites, to which the harmonisation is not fitted"
         raise BrioError(f"method '{name}': {reason}; leave out one of the two settings")
     # folds have what a method chooses its model by: validation scans, or scans for inner folds
     validated = all(len(fold.validation) for fold in folds)
@@ -335,7 +336,7 @@ def check_method(
 
 
 def explain_missing_validation(method: Method, n_sites: int, too_few_sites: bool, final: bool = False) -> str:
-    """Say that a method cannot be run without validation sites, and what to do; empty where it can."""
+    """Explain that a method cannot be run without validation sites, and what to do; empty if it can be."""
     setting = method.facts.setting_without_validation
     if not method.needs_validation or method.facts.chooses_epochs_by_inner_folds:
         return ""
@@ -349,7 +350,7 @@ def explain_missing_validation(method: Method, n_sites: int, too_few_sites: bool
     if n_sites > least:
         ways_out.append(f"set protocol.validation_sites to 1{'' if n_sites == least + 1 else f' to {n_sites - least}'}")
     ways_out += [] if final else ["use --protocol kfold"]
-    return f"method '{method.name}' chooses its model by validation scans{hint}, but {why}; {', or '.join(ways_out)}"
+    return f"method '{method.name}' chooses its model on validation scans{hint}, but {why}; {', or '.join(ways_out)}"
 
 
 def check_sites(cohort: Cohort, spec: JobSpec) -> None:
@@ -384,7 +385,7 @@ def check_frames(method: Method, cohort: Cohort) -> None:
 
 
 def _explain_frames(method: Method) -> str:
-    """What a method needs frames for; empty where connectomes are enough."""
+    """What a method needs frames for; empty if connectomes are enough."""
     reasons = [
         "BOLD series" if "bold" in method.needs else "",
         "re-estimating connectomes" if method.facts.reestimates is not None else "",

@@ -52,7 +52,7 @@ class JobPlan:
 
     @property
     def facts(self) -> dict[str, MethodFacts]:
-        """What its methods declare about themselves."""
+        """The facts that its methods declare about themselves."""
         return {planned.method.name: planned.method.facts for planned in self.runs.values()}
 
     def name_stack(self, number: int) -> str:

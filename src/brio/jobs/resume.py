@@ -1,4 +1,4 @@
-"""The folder of a job: go on where it was, say what clashes with it, recover its options."""
+"""The folder of a job: resume the job, report conflicts with it, recover its options."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _BEFORE_THE_PLAN = {
     *(files.COHORT_FACTS, files.GROUPS, files.AUDIT, files.EXCLUSIONS, files.PLAN, files.SHARED_PLAN),
     *(storage.LOCK, storage.SUMS, files.SEARCH, files.TUNING, files.CONFIGURATIONS, WORKERS),
 }
-"""What a job leaves that was killed while planning, and a search that comes before it."""
+"""Names left by a job that was killed while planning, and by the search before it."""
 
 
 def read_earlier_plan(folder: Path) -> Plan | None:
@@ -45,7 +45,7 @@ def read_earlier_plan(folder: Path) -> Plan | None:
 
 
 def list_names(folder: Path) -> set[str]:
-    """List what a folder for results holds, besides what is being written; nothing where it is not there yet."""
+    """List the content of a folder for results, without what is being written; empty if it does not exist yet."""
     for place in (folder, *folder.parents):
         if place.exists() and not place.is_dir():
             raise BrioError(f"{place}: is a file, not a folder; {OTHER_OUT}")
@@ -116,7 +116,7 @@ def reserve_folder(job: Job, folder: Path) -> AbstractContextManager[None]:
 
 @contextmanager
 def _leave_nothing_if_refused(folder: Path) -> Iterator[None]:
-    """Remove a folder that was not there before, if the job is refused before it has anything to go on from."""
+    """Remove a folder that did not exist before, if the job is refused before it has anything to resume from."""
     missing = [place for place in (folder, *folder.parents) if not os.path.lexists(place)]
     try:
         yield
@@ -146,7 +146,7 @@ def _agree_on_stacks(plan: JobPlan, folder: Path) -> JobPlan:
 
 
 def _mend_cohort_files(job: Job, plan: Plan, folder: Path) -> None:
-    """Write what a plan is stored with again, if a file of it is damaged; the job tells it anew."""
+    """Rewrite the files stored with a plan if one is damaged; the job recomputes their content."""
     remedy = "it is written again"
     try:
         for read in (read_cohort_facts, read_groups, read_audit):  # not their hashes alone: these may be of odd content
@@ -167,11 +167,11 @@ def write_job_plan(job: Job, plan: Plan, folder: Path) -> None:
 # ---------------------------------------------------------------- the job that is there, and the job that is asked for
 
 _PLACE = ("device", "threads")
-"""What a plan says about where runs are computed, and not about what they are."""
+"""Fields of a plan that say where runs are computed, not what they are."""
 
 
 def resume_plan(earlier: Plan, plan: JobPlan, folder: Path, allow_other_device: bool = True) -> JobPlan:
-    """Return the plan of a job begun earlier with the stacks it has."""
+    """Return the plan of a job that was started earlier, with its stacks."""
     here, there = plan.document.identify(), earlier.identify()
     here_as_there = here | {name: there[name] for name in _PLACE}
     store = RunStore(folder / files.RUNS)
@@ -196,11 +196,11 @@ _OF_METHOD = {
     "configurations": "configurations to try",
     "tuned": "tuned settings",
 }
-"""What a plan says of a method besides its settings, in words."""
+"""Descriptions of what a plan says about a method besides its settings."""
 
 
 def describe_clashes(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-    """Describe in what two plans differ; what one of them lacks follows from another difference."""
+    """Describe how two plans differ; what one of them lacks follows from another difference."""
     stated, clashes = _state_plan(there), []
     for name, now in _state_plan(here).items():
         if (was := stated.get(name, now)) != now:
@@ -210,7 +210,7 @@ def describe_clashes(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[
 
 
 def _state_plan(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """State what a plan says, by names that its user knows."""
+    """State what a plan says, under names that users know."""
     rest: dict[str, Any] = dict.fromkeys(entry.name for entry in dataclasses.fields(Plan)) | dict(plan)
     cohort, before, n_scans, after, _ = map(
         rest.pop, ("cohort", "fingerprint_before_exclusions", "n_scans", "fingerprint", "excluded")
@@ -276,7 +276,7 @@ def _changed_settings(plan: Plan) -> dict[str, Any]:
         for key in changed.keys() & _read_defaults(name).keys():
             if planned.settings.get(key) != changed[key]:
                 values = f"{planned.settings.get(key)} for method '{name}' and {changed[key]} for another one"
-                raise BrioError(f"{files.PLAN}: setting '{key}' is {values}; run each method with a command of its own")
+                raise BrioError(f"{files.PLAN}: setting '{key}' is {values}; run each method with its own command")
     return changed
 
 

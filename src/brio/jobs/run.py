@@ -48,17 +48,17 @@ class LocalEngine(Engine):
 
     @classmethod
     def parse(cls, shard: str) -> LocalEngine:
-        """Make the engine of a shard from ``i/n``, or of none from ``plan``."""
+        """Make the engine of a shard from ``i/n``; ``plan`` makes one that trains nothing."""
         if shard == "plan":
             return cls(PLAN_ONLY)
         match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", shard.strip())
         if match is None or not 1 <= int(match[1]) <= int(match[2]):
-            raise BrioError(f"--shard {shard}: write I/N with I from 1 to N, for example 2/8, or plan")
+            raise BrioError(f"--shard {shard}: expected plan, or I/N with I from 1 to N, such as 2/8")
         return cls((int(match[1]), int(match[2])))
 
     @property
     def shares_folder(self) -> bool:
-        """Whether other processes write to the folder at the same time: if this one has a shard."""
+        """Whether other processes write to the folder at the same time, as they do for a shard."""
         return self.shard is not None
 
     def train(self, job: Job, plan: JobPlan, store: RunStore, allow_divergence: bool = False) -> None:
@@ -131,7 +131,7 @@ def start_job(spec: JobSpec, progress: Progress = silent, say: Say = ignore) -> 
     if RECOMMENDED in spec.methods:
         unsuited = {}
         if is_label_sex(job.cohort):
-            unsuited["covariates-only"] = "would have sex as input, which is the label here"
+            unsuited["covariates-only"] = "would have sex as an input, but sex is the label here"
         if (pd.Series(job.cohort.n_frames).groupby(job.cohort.sites).nunique() == 1).all():
             unsuited["length-only"] = "cannot work, because all scans of a site have the same length"
         if reason := _explain_missing_inner_folds(job):
@@ -182,7 +182,7 @@ def train_shard(job: Job, plan: JobPlan, folder: Path, **opening: Any) -> bool:
 
 
 def _execute_or_train_shard(job: Job, plan: JobPlan, out: Path, **opening: Any) -> StoredJob | None:
-    """Do all of a plan, or the shard that the engine of a job has, and say then what is left to do."""
+    """Train all of a plan, or the shard of the engine of a job; then say what is left to do."""
     if job.shard is None:
         return execute_plan(job, plan, out, **opening)
     job.say(describe_shard(job.shard, train_shard(job, plan, out, **opening), out))
@@ -190,7 +190,7 @@ def _execute_or_train_shard(job: Job, plan: JobPlan, out: Path, **opening: Any) 
 
 
 def describe_shard(shard: Shard, finished: bool, out: Path) -> str:
-    """Say that a shard is trained, and what is left to do."""
+    """Report that a shard is trained, and what is left to do."""
     if shard == PLAN_ONLY:
         return f"the job is planned, but nothing was trained; 'brio status {out}' shows its progress"
     rest = (
@@ -248,7 +248,7 @@ def tune_job(
     with open_job(job, _plan_search(job, drawn), out / SEARCH, allow_other_device=planned) as (plan, store):
         train_stacks(job, plan, store, allow_divergence=True)
         if job.shard is not None and not all(key in store for key in plan.runs):
-            say("the search is not finished; when all shards are finished, run all these commands again")
+            say("the search is not finished; when all shards are finished, run all of these commands again")
             say(describe_shard(job.shard, False, out))
             return None
         record, table = _choose_settings(job, plan, store, drawn, budget=budget, oracle=oracle)

@@ -1,4 +1,4 @@
-"""What a job is asked to do: its engine, ``JobSpec``, and all settings that it takes."""
+"""The specification of a job: its engine, ``JobSpec``, and all settings that it accepts."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class JobSpec:
-    """What a job is asked to do."""
+    """The specification of a job."""
 
     cohort: Cohort | str | Path  # what methods are evaluated on
     methods: Sequence[str] = ()  # names, see brio methods, "all" or "recommended"; stored as a tuple without duplicates
@@ -145,7 +145,7 @@ class JobSpec:
         return cohort if self.question is None else relabel(cohort, *self.question)
 
     def settings_of(self, method: str) -> dict[str, Any]:
-        """Return those settings that a method has and that its name does not fix."""
+        """Return the given settings that a method has and that its name does not fix."""
         entry = find_method(method)
         return {k: v for k, v in self.method_settings.items() if k in entry.settings and k not in entry.fixed}
 

@@ -1,4 +1,4 @@
-"""How far a job, a search or a study is, read from its folder by any process."""
+"""The progress of a job, a search or a study, read from its folder by any process."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ..results.store import WORKERS, list_failures, list_heartbeats
 
 
 def describe_jobs(folder: Path) -> list[str]:
-    """Describe how far the jobs in a folder are: one of ``brio run``, two of ``brio tune``, each arm of ``brio study``.
+    """Describe the progress of the jobs in a folder: one for ``brio run``, two for ``brio tune``, one per study arm.
 
-    Nothing is written, and no lock is asked for.
+    Nothing is written, and the folder is not locked.
     """
     require_folder(folder)
     lines = [line for place in _find_jobs(folder) for line in _describe_job(place)]
@@ -35,7 +35,7 @@ def _find_jobs(folder: Path) -> Iterator[Path]:
 
 
 def _describe_job(folder: Path) -> list[str]:
-    """Describe how far a job is, in lines; none of reused results, which have no runs of their own."""
+    """Describe the progress of a job in lines; none for reused results, which have no runs of their own."""
     plan, store = Plan.read(folder), RunStore(folder / RUNS)
     if plan.reused_from is not None:
         return []

@@ -29,7 +29,7 @@ from .plan import JobPlan, PlannedRun, build_plan
 
 _VERSIONS = {"torch": torch.__version__, "numpy": np.__version__, "python": platform.python_version()}
 FORMAT = 3
-"""Increase it whenever a checkpoint holds something else, or means it otherwise."""
+"""Increase it whenever the content of checkpoints or its meaning changes."""
 
 
 class CheckpointFile:
@@ -51,12 +51,12 @@ class CheckpointFile:
         self.start_clock()
 
     def start_clock(self) -> None:
-        """Count seconds from now on."""
+        """Start to count seconds."""
         self._start = self._last = time.monotonic()
 
     @property
     def seconds(self) -> float:
-        """Seconds that the stack has trained, those up to the checkpoint included."""
+        """Seconds that the stack has trained, including those before the checkpoint."""
         return self._earlier_seconds + time.monotonic() - self._start
 
     def load(self) -> StackCheckpoint | None:
@@ -153,7 +153,7 @@ def _make_record(job: Job, plan: Plan, planned: PlannedRun, fitted: FittedRun, s
     finite = bool(np.isfinite(margin).all())
     known, notes = score_run(label, margin, calibrate_margins(margin, fitted.details))
     if fold.one_class_sites:
-        notes.append(f"not used as source, one class only: {', '.join(fold.one_class_sites)}")
+        notes.append(f"one class only, so not used as source sites: {', '.join(fold.one_class_sites)}")
     row = RunRow(
         cohort=cohort.name,
         method=planned.method.name,

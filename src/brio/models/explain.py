@@ -1,4 +1,4 @@
-"""Explain what a model reads, as tables, and test whether it reads the same in other scans and without each site."""
+"""Explain what a model reads, as tables, and test whether it reads the same in other scans and without one site."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ SELECTIONS = (1, 5, STRONGEST, 50, 150, 500)
 
 
 def _correlate(x: np.ndarray, y: np.ndarray) -> float:
-    """Correlate two vectors; not a number where one of them is constant."""
+    """Correlate two vectors; NaN if one of them is constant."""
     if np.ptp(x) == 0 or np.ptp(y) == 0:
         return float("nan")
     return float(np.corrcoef(x, y)[0, 1])
 
 
 def _compare_strongest(pattern: np.ndarray, difference: np.ndarray, n: int) -> float:
-    """Share of the n strongest edges with the same sign in both, among those with a sign; else not a number."""
+    """Share of the n strongest edges with the same sign in both, among those with a sign; NaN if there are none."""
     strongest = np.argsort(-np.abs(pattern), kind="stable")[:n]
     agreement = np.sign(pattern[strongest]) * np.sign(difference[strongest])
     return float((agreement[agreement != 0] > 0).mean()) if agreement.any() else float("nan")
@@ -60,7 +60,7 @@ Weights = tuple[np.ndarray, np.ndarray]
 
 
 class SitePatterns(NamedTuple):
-    """What models that were each fitted without one of E sites read."""
+    """What models read if each is fitted without one of E sites."""
 
     pattern: np.ndarray  # [E, edges], over the scans that each was fitted to
     # each fit beside the whole model (correlations over edges), and beside the difference between the classes at the
@@ -250,7 +250,7 @@ def tabulate_factors(
 
 EXPLAINED_REESTIMATES = 8
 LEAST_SCANS = 10
-"""Fewer scans give no pattern worth a look."""
+"""With fewer scans, patterns are too noisy to be useful."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -290,7 +290,9 @@ def explain_model(
         why = f"'{model.method.name}' has neither coefficients of edges nor factors, so there is nothing to explain"
         raise BrioError(f"{why}; these methods can be explained: {able}")
     if not any(np.any(p.factor_share if p.pattern is None else p.pattern) for p in model.patterns):
-        raise BrioError(f"'{model.method.name}': predicts the same for every scan, so there is nothing to explain")
+        raise BrioError(
+            f"'{model.method.name}' predicts the same margin for every scan, so there is nothing to explain"
+        )
     coefficients, pattern = _average(m.coefficients for m in members), _average(p.pattern for p in model.patterns)
     weights = None if coefficients is None or pattern is None else (coefficients, pattern)
     reading: CohortReading | None = None
@@ -346,7 +348,7 @@ def explain_model(
 
 
 def _read_cohort(model: Model, plain: Connectomes, K: int, progress: Progress) -> CohortReading:
-    """Read the scans, and K re-estimates of each, with every member."""
+    """Explain the scans, and K re-estimates of each, with every member."""
     cohort, scans = plain.cohort, np.arange(len(plain))
     label = np.full(len(plain), -1)
     if cohort.labelled.any():

@@ -25,12 +25,12 @@ GROUP_COLOURS = (
     *("#2CA02C", "#FF7F0E", "#9467BD", "#BCBD22", "#8C564B", "#17BECF", "#E377C2", "#7F7F7F"),
     *("#98DF8A", "#FFBB78", "#C5B0D5", "#DBDB8D"),
 )
-"""Neither red nor blue, which mark the signs of edges. Colours repeat after twelve groups."""
+"""Colours of groups, without red and blue, which mark the signs of edges; they repeat after twelve groups."""
 DRAWN_EDGES = 60
-"""Edges in the brain and the chords."""
+"""Number of edges in the brain and in the chord diagram."""
 NAMED_ROIS = 15
 _BEND = 0.45
-"""How far chords bend towards the centre: 0 all the way, 1 not at all."""
+"""How far chords bend towards the centre: 0 to the centre, 1 not at all."""
 
 
 def draw_matrix(explanation: ModelExplanation) -> Any:
@@ -60,7 +60,7 @@ def draw_matrix(explanation: ModelExplanation) -> Any:
 
 
 def _finish_matrix(figure: Any, ax: Any, image: Any, groups: RoiGroups, title: str, both: bool = False) -> None:
-    """Name and part the groups below a matrix, or on both of its sides; add its title and scale."""
+    """Name and separate the groups below a matrix, or on both of its sides; add its title and scale."""
     names = groups.name[groups.order].tolist()
     starts = [names.index(name) for name in groups.in_order]
     centres = [start + (names.count(name) - 1) / 2 for start, name in zip(starts, groups.in_order, strict=True)]
@@ -217,7 +217,7 @@ _HEADINGS = {
 def write_explanation(
     explanation: ModelExplanation, out: str | Path, render_page: Callable[[str, Path], str]
 ) -> list[str]:
-    """Write an explanation, with its hashes, to a new folder, completely or not at all.
+    """Write an explanation and its hashes to a new folder, completely or not at all.
 
     The page is rendered from the text and from the folder with its figures.
     """
@@ -275,7 +275,7 @@ def describe_explanation(explanation: ModelExplanation) -> str:
 
 
 def _write_column(column: pd.Series) -> list[str]:
-    """Write the cells of a column, its numbers with as many decimals as give the largest three digits."""
+    """Write the cells of a column, with decimals chosen so that its largest number has three digits."""
     if not pd.api.types.is_float_dtype(column):
         return [escape_markdown(cell) for cell in column]
     largest = column.abs().max()

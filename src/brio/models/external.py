@@ -30,7 +30,7 @@ from .ranges import describe_codes
 from .text import fill_text
 
 FEW_PER_CLASS = 5
-"""With fewer of a class, each determines a quarter of the AUC or more, and DeLong's variance is meaningless."""
+"""With fewer of a class, each participant determines a quarter of the AUC or more, and DeLong's variance is invalid."""
 
 _Z = 1.959963984540054
 
@@ -136,12 +136,12 @@ class ScoreRow(NamedTuple):
     digits: int = 1
 
     def show(self, estimate: Estimate) -> str:
-        """Write one of the two with its interval; empty if it is unknown."""
+        """Write one of the two scores with its interval; empty if it is unknown."""
         value, interval = self.write(estimate)
         return f"{value} ({interval})" if interval else value
 
     def write(self, estimate: Estimate) -> tuple[str, str]:
-        """Write one of the two, and its interval; empty if they are unknown."""
+        """Write one of the two scores, and its interval; empty if they are unknown."""
 
         def show(value: float) -> str:
             return f"{self.factor * value:.{self.digits}f}"
@@ -155,7 +155,7 @@ class ScoreRow(NamedTuple):
 def expect_scores(
     evidence: Evidence | None, rule: CallRule | None, unflagged: float, n_sites: int
 ) -> dict[str, Estimate]:
-    """List the scores that the evidence predicts for scans of some sites, of which a share is unflagged.
+    """List the scores that the evidence predicts for scans from some sites, given the share of unflagged scans.
 
     Keys are fields of :class:`ExternalScores`. If the evidence has an interval for one new site, the AUC of one site
     has that interval, which is wider than that of the mean.
@@ -186,7 +186,7 @@ def tabulate_scores(scores: ExternalScores | None, expected: Mapping[str, Estima
         "accuracy": (f"accuracy{over}, %",),
         "called": ("called, % (flagged scans are never called)",),
         "accuracy_called": (f"accuracy of {n_called} called, %",),
-        "brier": ("Brier score (0.25 if always 50%)", 1, 3),
+        "brier": ("Brier score (always predicting 50%: 0.25)", 1, 3),
         "slope": ("calibration slope (perfect: 1)", 1, 2),
         "intercept": ("calibration intercept (perfect: 0)", 1, 2),
     }
@@ -232,9 +232,9 @@ def _average_sites(scores: pd.Series) -> Estimate:
 
 
 def score_labelled_scans(cohort: Cohort, predictions: ScanPredictions) -> ExternalScores | None:
-    """Score predictions if the new scans have labels of both classes; else return None.
+    """Score predictions if the new scans have labels of both classes; otherwise return None.
 
-    Logits are averaged over a participant's scans. Scans without a site count as those of one site. Participants with a
+    Logits are averaged over a participant's scans. Scans without a site count as one site. Participants with a
     scan that the model has seen are left out, because it has learned from their labels.
     """
     seen = predictions.table["flag"].str.split().map(lambda codes: "known" in codes).to_numpy(dtype=bool)

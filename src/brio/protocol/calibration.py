@@ -17,7 +17,7 @@ from .statistics import FoldOverlap, t_interval
 
 RESAMPLES = 2_000
 WHOLE_COEFFICIENT = 4.0
-"""Width from which the interval of a slope or an intercept of calibration says nothing, such as -1 to 3."""
+"""Width from which the interval of a calibration slope or intercept is uninformative, such as -1 to 3."""
 
 
 def reliability_curve(
@@ -75,8 +75,8 @@ def _observed_interval(
 def calibration_error(label: np.ndarray, probability: np.ndarray, bins: int = 10) -> float:
     """Compute the expected calibration error: the mean gap between observed and predicted share of patients.
 
-    Bins are weighted by their number of scans. The error is above zero even for a perfectly calibrated model, the more
-    so the fewer scans a bin holds.
+    Bins are weighted by their number of scans. The error is above zero even for a perfectly calibrated model, and it
+    grows as the number of scans per bin falls.
     """
     curve = reliability_curve(label, probability, bins)
     gap = (curve["observed"] - curve["probability"]).abs()
@@ -147,7 +147,7 @@ def roc_band(
 def _trace_roc(label: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return false- and true-positive rates at the corners of a ROC curve, from (0, 0) to (1, 1).
 
-    As ``sklearn.metrics.roc_curve``, whose checks of its input take many times as long as the curve of one site.
+    Like ``sklearn.metrics.roc_curve``, whose input checks take many times as long as the curve of one site.
     """
     if not np.isfinite(score).all():
         raise BrioError("no ROC curve: a margin is missing or infinite")
@@ -167,7 +167,7 @@ _ITERATIONS = 50
 
 
 class Recalibration(NamedTuple):
-    """How the logits of one site would have to be changed to fit its labels."""
+    """The change of the logits of one site that would fit them to its labels."""
 
     slope: float  # of the logistic regression of labels on logits; 1 is calibrated, below 1 predictions are too extreme
     slope_se: float
@@ -233,7 +233,7 @@ def _fit_logistic(X: np.ndarray, y: np.ndarray, offset: np.ndarray) -> tuple[np.
 
 @dataclass(frozen=True)
 class SiteMean:
-    """The mean of a quantity over sites that each know it with a standard error."""
+    """The mean of a quantity over sites, each with a standard error."""
 
     mean: float  # with its 95% interval
     low: float
@@ -254,7 +254,7 @@ def average_over_sites(value: np.ndarray, se: np.ndarray) -> SiteMean:
 
     The variance between sites is that of DerSimonian & Laird (1986), the interval of the mean that of Hartung & Knapp
     (2001). The interval for a new site draws the variance between sites from its confidence distribution (Viechtbauer
-    2007; the idea of Nagashima, Noma & Furukawa 2019): with the estimate alone it would hold 90% of new sites only.
+    2007; an idea of Nagashima, Noma & Furukawa 2019): with the estimate alone, it would cover only 90% of new sites.
 
     Shapes: value, se [sites]. Intervals are NaN with fewer than three sites.
     """
@@ -301,9 +301,9 @@ class BrierParts(NamedTuple):
 def split_brier(label: np.ndarray, probability: np.ndarray) -> BrierParts:
     """Split the Brier score into parts, without bins.
 
-    Miscalibration is what isotonic recalibration on the same scans would take off, discrimination what the
-    recalibrated probabilities are better than the share of patients, whose own score is the uncertainty (Dimitriadis,
-    Gneiting & Jordan, PNAS 2021).
+    Miscalibration is the part that isotonic recalibration on the same scans would remove. Discrimination is how much
+    better the recalibrated probabilities are than the share of patients, whose own score is the uncertainty
+    (Dimitriadis, Gneiting & Jordan, PNAS 2021).
 
     Shapes: label [n], probability [n].
     """
@@ -317,10 +317,10 @@ def split_brier(label: np.ndarray, probability: np.ndarray) -> BrierParts:
 
 
 def compute_net_benefit(label: np.ndarray, probability: np.ndarray, threshold: np.ndarray) -> np.ndarray:
-    """Compute the net benefit of treating everybody above a threshold probability (Vickers & Elkin 2006).
+    """Compute the net benefit of treating everyone above a threshold probability (Vickers & Elkin 2006).
 
-    True positives count one, false positives the odds of the threshold, both per scan. Treating nobody has net benefit
-    0; probabilities of 1 give that of treating all.
+    True positives add one, false positives subtract the odds of the threshold, both per scan. Treating no one has net
+    benefit 0; probabilities of 1 give the net benefit of treating everyone.
 
     Shapes: label [n], probability [n], threshold [k]; returns [k].
     """

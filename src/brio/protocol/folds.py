@@ -17,9 +17,9 @@ from ..errors import BrioError
 from ..settings import ValidationSites, check_domains, require, require_number
 
 LEAST_SOURCE_SITES = 2
-"""Source sites of a leave-one-site-out fold: with one, nothing would show what differs between sites."""
+"""Least source sites of a leave-one-site-out fold: with only one, differences between sites could not be seen."""
 USUAL_VALIDATION_SITES = 2
-"""Validation sites of a fold, where the number of sites allows them."""
+"""Validation sites of a fold if the number of sites allows them."""
 FOLD_RULE = 2
 """Version of the rule that assigns participants to the folds of k-fold, which results state; jobs without it followed
 the first, under which the classes were not balanced."""
@@ -72,12 +72,12 @@ def find_two_class_sites(cohort: Cohort) -> list[str]:
 
 
 def count_validation_sites(n_sites: int) -> int:
-    """Count the validation sites of a fold by default, of so many sites with both classes that are not tested."""
+    """Return the default number of validation sites of a fold, given the number of other sites with both classes."""
     return USUAL_VALIDATION_SITES if n_sites >= USUAL_VALIDATION_SITES + LEAST_SOURCE_SITES else 0
 
 
 def leave_one_site_out(cohort: Cohort, seed: int, validation_sites: int = 2) -> list[Fold]:
-    """Make one fold for each site: it is the test site, the next sites in a ring validate, all others are source.
+    """Make one fold per site: it is the test site, the next sites in a ring validate, and all others are source sites.
 
     The ring is drawn from the seed and the names of the sites (:func:`draw_ring_of_sites`), so that the choice does not
     depend on scans, and sites validate equally often if all hold both classes. Sites with one class can be neither
@@ -92,8 +92,8 @@ def leave_one_site_out(cohort: Cohort, seed: int, validation_sites: int = 2) -> 
         if len(usable) < validation_sites + LEAST_SOURCE_SITES:
             advice = "use k-fold (--protocol kfold), which tests new participants of the same sites, or add sites"
             if len(usable) >= LEAST_SOURCE_SITES:
-                lower = f"lower protocol.validation_sites to {len(usable) - LEAST_SOURCE_SITES}, or add sites"
-                advice = f"leave out protocol.validation_sites, which then depends on the number of sites, or {lower}"
+                lower = f"lower it to {len(usable) - LEAST_SOURCE_SITES}, or add sites"
+                advice = f"leave out protocol.validation_sites, so that it depends on the number of sites, {lower}"
             counts = f"{len(usable)} other sites have both classes"
             _refuse_too_few_sites(f"test site {test}: {counts}", validation_sites, LEAST_SOURCE_SITES, advice)
         folds.append(_split_sites(cohort, str(test), usable[validation_sites:], usable[:validation_sites], [str(test)]))
@@ -116,7 +116,7 @@ def _split_sites(cohort: Cohort, name: str, source: list[str], validation: list[
 
 
 def _refuse_too_few_sites(counts: str, validation: int, source: int, advice: str) -> Never:
-    needed = f"{validation} are needed for validation and at least {source} as source"
+    needed = f"{validation} are needed for validation and at least {source} as source sites"
     raise BrioError(f"{counts}, but {needed}; {advice}")
 
 
@@ -124,7 +124,7 @@ def make_training_fold(cohort: Cohort, seed: int, validation_sites: int | str | 
     """Make a fold without test scans, to train on a whole cohort.
 
     In the ring of sites (:func:`draw_ring_of_sites`), the first sites with both classes validate; all others with both
-    classes are source.
+    classes are source sites.
     """
     two_class, ring = find_two_class_sites(cohort), draw_ring_of_sites(cohort.sites, seed)
     two_class_sites = [str(s) for s in ring if s in two_class]
@@ -170,7 +170,7 @@ def deal_in_turn(ids: np.ndarray, sites: np.ndarray, labels: np.ndarray, n_folds
 def assign_stratified_folds(
     ids: np.ndarray, sites: np.ndarray, labels: np.ndarray, n_folds: int, seed: int
 ) -> np.ndarray:
-    """Assign participants to folds that are balanced by site and class and in size, as well as any can be.
+    """Assign participants to folds that are balanced by site, class and size as well as possible.
 
     The numbers of participants in two folds differ by at most one: in all, at each site, of each class, and of each
     class at each site. All scans of a participant go to one fold, so numbers of scans may differ by more.
@@ -272,9 +272,9 @@ def site_stratified_kfold(cohort: Cohort, seed: int, n_folds: int = 10, validati
 
 
 FIFTHS = 5
-"""Inner folds over participants, where there are too few source sites to withhold one."""
+"""Inner folds over participants, used if there are too few source sites to withhold one."""
 LEAST_SITES_TO_ROTATE = 3
-"""Source sites from which each in turn validates a network: at least two others are left to train on."""
+"""From this number of source sites, each in turn validates a network, and at least two others train it."""
 
 
 def assign_inner_folds(cohort: Cohort, fold: Fold, least_sites: int, seed: int = 0) -> np.ndarray:
@@ -321,7 +321,7 @@ def make_inner_folds(cohort: Cohort, fold: Fold, seed: int) -> list[Fold]:
 
 
 def count_inner_folds(cohort: Cohort, fold: Fold) -> int:
-    """Count the inner folds of a network that has no validation scans; 0 where the fold has some."""
+    """Count the inner folds of a network that has no validation scans; 0 if the fold has some."""
     if len(fold.validation):
         return 0
     n_sites = len(np.unique(cohort.sites[fold.source]))
@@ -333,7 +333,7 @@ PROTOCOLS = ("loso", "kfold")
 LEAST_SITES = LEAST_SOURCE_SITES + 1
 """Sites with both classes that leave-one-site-out needs: a test site and two source sites."""
 SITES_WITH_VALIDATION = LEAST_SITES + USUAL_VALIDATION_SITES
-"""Sites with both classes from which on folds have validation sites by default."""
+"""Number of sites with both classes from which folds have validation sites by default."""
 
 
 @dataclass(frozen=True)
@@ -343,13 +343,13 @@ class ProtocolSettings:
     Attributes
     ----------
     validation_sites : int or "auto"
-        Number of validation sites of a leave-one-site-out fold; they choose the checkpoint or the penalty. With 0, all
-        other sites are source: penalties and numbers of epochs are then chosen by inner folds. ``auto`` is 2 where five
-        or more sites hold both classes, else 0.
+        Number of validation sites of a leave-one-site-out fold, on which the checkpoint or the penalty is chosen. With
+        0, all other sites are source sites, and inner folds choose penalties and numbers of epochs. ``auto`` is 2 if
+        five or more sites have both classes, otherwise 0.
     n_folds : int
-        Folds of the k-fold protocol.
+        Number of folds of the k-fold protocol.
     validation_folds : int
-        Folds of the k-fold protocol that choose the checkpoint or the penalty.
+        Number of folds of the k-fold protocol on which the checkpoint or the penalty is chosen.
     """
 
     validation_sites: ValidationSites | Literal["auto"] = "auto"
@@ -363,9 +363,9 @@ class ProtocolSettings:
 
 
 def settle_protocol(settings: ProtocolSettings, cohort: Cohort, protocol: str) -> ProtocolSettings:
-    """Return the settings with the number of validation sites that ``auto`` comes to on a cohort.
+    """Return the settings with the number of validation sites that ``auto`` means for a cohort.
 
-    Of labels only this counts: which sites hold both classes.
+    Labels matter only in that they determine which sites have both classes.
     """
     if settings.validation_sites != "auto":
         return settings
@@ -393,7 +393,7 @@ def make_folds(cohort: Cohort, protocol: str, seed: int, settings: ProtocolSetti
 
 
 def describe_allowed_protocols(cohort: Cohort) -> list[str]:
-    """Say which protocols the number of sites with both classes allows, and how models are chosen then."""
+    """State which protocols the number of sites with both classes allows, and how models are then chosen."""
     n = len(find_two_class_sites(cohort))
     sites = f"{n} site{'s have' if n != 1 else ' has'} both classes"
     if n >= SITES_WITH_VALIDATION:

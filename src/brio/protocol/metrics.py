@@ -14,15 +14,15 @@ from ..cohort.scans import average_over_scans, index_participants
 from .statistics import ALPHA, site_correction
 
 ONE_CLASS = "the test scans hold one class only"
-"""Why a run has no AUC, as results state it."""
+"""The reason in results why a run has no AUC."""
 ROUNDING = 1e-11
 """Relative difference up to which margins count as equal. Sums of thousands of products in double precision, and the
-eigenvectors that margins come from, are right to 1e-14 to 1e-12; margins of unlike scans hardly ever agree so closely.
+eigenvectors that margins come from, are accurate to 1e-14 to 1e-12; different scans hardly ever agree so closely.
 """
 
 
 def merge_ties(margin: np.ndarray, scale: float = 0.0) -> np.ndarray:
-    """Make margins of a column equal that agree to rounding; all others are returned as they are.
+    """Make margins of a column equal if they agree up to rounding; all others are returned unchanged.
 
     Every AUC, placement value and ROC curve is of such margins, since the last bits of a margin follow the order of the
     scans. Neighbours agree if they differ by no more than 1e-11 of the larger of them, of the median absolute margin,
@@ -52,7 +52,7 @@ def merge_ties(margin: np.ndarray, scale: float = 0.0) -> np.ndarray:
 def auc(label: np.ndarray, logit: np.ndarray, scale: float = 0.0) -> float:
     """Compute the area under the ROC curve: the share of pairs of patient and control in order, ties counted as half.
 
-    Logits that agree to rounding are ties, see :func:`merge_ties`.
+    Logits that agree up to rounding are ties, see :func:`merge_ties`.
 
     scikit-learn's function is not used: its input checks take a hundred times longer than the counting, and choosing a
     penalty by inner folds computes thousands of areas.
@@ -89,7 +89,7 @@ def calibrate_margins(margin: np.ndarray, details: Mapping[str, Any]) -> np.ndar
 def score_predictions(label: np.ndarray, logit: np.ndarray, calibrated: np.ndarray | None = None) -> dict[str, float]:
     """Score predictions; the predicted class is that with probability above one half (logit above 0).
 
-    The Brier score is that of the calibrated logits, where they are others.
+    The Brier score is computed from the calibrated logits, if these differ.
 
     Shapes: label [n], logit [n], calibrated [n]. Returns ``auc``, ``acc``, ``balanced_acc``, ``sensitivity``,
     ``specificity``, ``brier``; NaN where a score is undefined.
@@ -170,8 +170,8 @@ def delong_covariance(label: np.ndarray, placements: np.ndarray) -> tuple[np.nda
 def find_score_distance(n_patients: int, n_controls: int) -> float:
     """Find how far the 95% interval of an area of 0 or 1, where DeLong's variance is 0, extends from it.
 
-    The interval holds every area whose own variance, that of Hanley and McNeil (1982) as Newcombe (2006, method 5)
-    uses it, makes the observed area likely enough.
+    The interval contains every area under whose own variance (Hanley and McNeil 1982, as used by Newcombe 2006,
+    method 5) the observed area is likely enough.
     """
     from scipy.optimize import brentq
 
@@ -187,7 +187,7 @@ def find_score_distance(n_patients: int, n_controls: int) -> float:
 
 @dataclass(frozen=True, eq=False)
 class SiteAreas:
-    """Areas of one or more methods at the same sites, and what their statistics over participants need.
+    """Areas of one or more methods at the same sites, with the inputs of their statistics over participants.
 
     Shapes: n_patients, n_controls [sites], auc [sites, methods], covariance [sites, methods, methods].
     """

@@ -19,7 +19,7 @@ from .folds import assign_stratified_folds
 
 
 class _SiteSplitter(BaseCrossValidator):
-    """A splitter whose ``groups`` are the sites of the scans; of ``X`` it needs only the length."""
+    """A splitter whose ``groups`` are the sites of the scans; it needs only the length of ``X``."""
 
     __metadata_request__split = {"groups": True}  # noqa: RUF012 (read by scikit-learn's metadata routing)
 
@@ -93,7 +93,7 @@ class LeaveOneSiteOut(_SiteSplitter):
 class SiteStratifiedKFold(_SiteSplitter):
     """Split scans into K folds, with every site and class distributed over the folds as evenly as possible.
 
-    Training and test scans come from the same sites, so scores apply to new participants at known hospitals.
+    Training and test scans come from the same sites, so scores apply to new participants at known sites.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ class SiteStratifiedKFold(_SiteSplitter):
         self.participants = participants
 
     def __repr__(self) -> str:
-        """Show the parameters; participants by their number, since there is one for each scan."""
+        """Show the parameters, with the number of participants instead of the list, which is as long as the scans."""
         shown = "" if self.participants is None else f", participants of {len(self.participants)} scans"
         return f"SiteStratifiedKFold(n_splits={self.n_splits}, random_state={self.random_state!r}{shown})"
 
@@ -146,7 +146,7 @@ class SiteStratifiedKFold(_SiteSplitter):
         """
         sites = self._sites(groups)
         if y is None:
-            raise BrioError("SiteStratifiedKFold stratifies by site and class: it needs y")
+            raise BrioError("SiteStratifiedKFold stratifies by site and class, so it needs y")
         check_consistent_length(X, y, sites)
         if not isinstance(self.n_splits, numbers.Integral) or not 2 <= self.n_splits <= len(sites):
             raise BrioError(f"SiteStratifiedKFold: n_splits={self.n_splits}, but it must be between 2 and {len(sites)}")

@@ -15,11 +15,11 @@ from ..errors import BrioError, nearest
 from ..formatting import format_count
 
 EQUIVALENCE_MARGIN = 0.02
-"""Difference in AUC below which two methods are taken to be level; one value for all comparisons."""
+"""Difference in AUC below which two methods count as equivalent; one value for all comparisons."""
 LEAST_FOR_NEW_SITE = 5
-"""With fewer sites, the prediction interval of a new site misses it too often."""
+"""With fewer sites, the prediction interval for a new site misses its score too often."""
 ALPHA = 0.05
-"""Level of all tests; intervals have 95%."""
+"""Level of all tests; all intervals are 95% intervals."""
 POWER = 0.8
 """Probability of a significant result at the smallest detectable difference."""
 
@@ -29,7 +29,7 @@ _NO_VARIANCE = 1e-20  # what rounding leaves of scores that are equal
 
 @dataclass(frozen=True)
 class FoldOverlap:
-    """How much the folds of one seed share: their number, and what is added to one over it in a variance."""
+    """The overlap of the folds of one seed: their number, and the term added to 1 / number in a variance."""
 
     n_folds: int
     correction: float
@@ -47,8 +47,8 @@ def fold_correction(n_test: float, n_source: float, n_folds: int) -> FoldOverlap
 def site_correction(n_sites: int) -> float:
     """Return what is added to 1/n in the variance of a mean over n sites, each left out once: 1/(n - 2).
 
-    Nadeau and Bengio have one over the number of source sites, n - 1. Two models share n - 2 of them; with that number
-    the tests hold their level for three sites, too.
+    Nadeau and Bengio add one over the number of source sites, n - 1. Two models share n - 2 of them; with that number,
+    the tests hold their level even for three sites.
     """
     return 1 / max(n_sites - 2, 1)
 
@@ -57,13 +57,13 @@ FEW_SITES = 5
 
 
 def explain_few_sites(n_sites: int) -> str:
-    """Say what three to five sites can show, in a sentence; empty for other numbers."""
+    """State what three to five sites can show; empty for other numbers."""
     if not 3 <= n_sites <= FEW_SITES:
         return ""
     reach = stdtrit(n_sites - 1, 1 - ALPHA / 2) * np.sqrt(1 / n_sites + site_correction(n_sites))
     return (
-        f"With {n_sites} sites, only very large effects are significant for new sites, because 95% intervals over "
-        f"sites extend {reach:.1f} SDs of the sites to either side (t, {n_sites - 1} degrees of freedom). A small p "
+        f"With {n_sites} sites, only very large effects can be significant for new sites: 95% intervals over sites "
+        f"extend {reach:.1f} SDs of the sites to either side (t, {n_sites - 1} degrees of freedom). A small p value "
         "over participants or permuted labels does not contradict this, because it applies only to these sites."
     )
 
@@ -72,7 +72,7 @@ Correction = FoldOverlap | float | None
 
 
 def _count_units(values: np.ndarray, correction: Correction) -> tuple[int, float]:
-    """Return the number of units that a mean rests on, and what is added to one over it."""
+    """Return the number of units behind a mean, and the term added to 1 / number."""
     if isinstance(correction, FoldOverlap):
         return min(len(values), correction.n_folds), correction.correction
     return len(values), site_correction(len(values)) if correction is None else correction
@@ -86,8 +86,8 @@ def degrees_of_freedom(values: Values, correction: Correction = None) -> int:
 def standard_error(values: Values, correction: Correction = None) -> float:
     """Compute the standard error of a mean over sites or folds.
 
-    Shapes: values [n]. Returns NaN for fewer than two values, and for values that do not vary: they say nothing of
-    their spread.
+    Shapes: values [n]. Returns NaN for fewer than two values, and for values that do not vary, because their spread is
+    then unknown.
     """
     present = np.asarray(values, dtype=float)
     if len(present) < 2:
@@ -102,7 +102,7 @@ def t_interval(
 ) -> tuple[float, float]:
     """Compute the corrected 95% t interval of the mean over left-out sites or folds.
 
-    Over sites, the interval is about the mean over sites like these, of which the present ones are a sample.
+    Over sites, the interval is for the mean over sites like these, of which the present ones are a sample.
 
     Shapes: values [n]. Returns low, high: NaN for fewer than two values, and for values that do not vary, such as an
     AUC of 1 at every site.
@@ -138,7 +138,7 @@ def _interval(present: np.ndarray, correction: Correction, df: int, limits: tupl
 def detectable_difference(error: float, df: float = np.inf, *, alpha: float = ALPHA) -> float:
     """Compute the smallest true difference that a two-sided t test finds with 80% power.
 
-    Returns NaN where the standard error is not known, or is zero: scores that do not vary say nothing of their spread.
+    Returns NaN if the standard error is unknown or zero, because the spread of scores that do not vary is unknown.
     """
     if not error > 0:
         return float("nan")
@@ -209,8 +209,8 @@ def compare_by_corrected_t(
 def compare_groups(first: Values, second: Values) -> Difference:
     """Compare the mean of a score, or of a gain, between two groups of left-out sites by a t test.
 
-    What the models of all sites share does not change the difference between groups, so nothing is added to the
-    variance of the t test with one variance for both.
+    Training data that all models share do not change the difference between groups, so nothing is added to the
+    variance of the t test, which pools the variances of both groups.
 
     Shapes: first, second [sites of the group]. The difference is first minus second; NaN for a group of fewer than
     two sites.
@@ -233,8 +233,8 @@ def compare_groups(first: Values, second: Values) -> Difference:
 def adjust_holm(p: Values) -> np.ndarray:
     """Adjust p values for the number of comparisons in their family, by Holm's method.
 
-    Rejecting where the adjusted value is at most alpha bounds the probability of any false rejection by alpha, however
-    the comparisons depend on each other.
+    If hypotheses with an adjusted value of at most alpha are rejected, the probability of any false rejection is at
+    most alpha, however the comparisons depend on each other.
 
     Shapes: p [comparisons]; returns [comparisons].
     """
@@ -302,4 +302,4 @@ class TooFew:
         one = self.units.removesuffix("s")
         if self.n < 2:
             return f"{format_count(self.n, one)} in common: nothing to compare"
-        return f"the difference is the same at every {one}, so its spread is not known and nothing can be tested"
+        return f"the difference is the same at every {one}, so its spread is unknown and nothing can be tested"

@@ -30,7 +30,7 @@ STRONG, WEAK = (10.0, 0.1), (2.0, 0.5)
 """Likelihood ratios of a positive and a negative prediction that change the odds much, or hardly (Jaeschke et al.
 1994)."""
 DISAGREEMENT = 0.03
-"""The report explains a balanced accuracy that is this far below what the AUC allows."""
+"""The report explains a balanced accuracy that is this far below the one that the AUC allows."""
 
 
 HIGH_SPECIFICITY = 0.9

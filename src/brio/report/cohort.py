@@ -1,4 +1,4 @@
-"""The cohort and its audit in a report, and the figure of the sites."""
+"""The cohort and its audit in a report, and the figure of all sites."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _describe_scans(audit: dict[str, Any], warnings: dict[str, str]) -> Iterator
 def _describe_labels(audit: dict[str, Any], warnings: dict[str, str], classes: ClassNames) -> Iterator[AuditLine]:
     """Describe the classes at sites, and scan length by site."""
     if audit["one_class"]:
-        yield "warn", f"One class only at {join_names(audit['one_class'])}: no AUC, and not used for training."
+        yield "warn", f"One class only at {join_names(audit['one_class'])} (no AUC, not used for training)."
     elif audit["small_class"]:
         least, sites = audit["rules"]["min_class"], join_names(audit["small_class"])
         yield "note", f"Fewer than {least} participants in a class at {sites}."

@@ -44,8 +44,8 @@ from ..results.summarise import (
 
 ALPHA = 0.05
 LINEAR_METHODS = ("ridge", "logistic", "svm", "tangent-ridge", "fc-tangent-ridge", "core-scaffold", "log-ridge")
-"""The first of these that was run is the reference. The order is fixed in advance: to take the best of them on the test
-scans would be a choice made by the test scans."""
+"""The first of these that was run is the reference. The order is fixed in advance, because choosing the best of them on
+the test scans would bias the comparison."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,7 @@ class EvidenceArm:
 
     @property
     def title(self) -> str:
-        """What sentences and charts call it."""
+        """Its name in sentences and charts."""
         return self.name.replace(self.method, DISPLAY_NAMES.get(self.method, self.method), 1).replace(",", ", ")
 
     @property
@@ -217,8 +217,10 @@ def _label_jobs(jobs: Sequence[StoredJob]) -> tuple[dict[str, StoredJob], str]:
         other = first.setdefault(summary.cohort, label)
         known = labelled[other].summary
         if known.fold_rule != summary.fold_rule or known.fingerprint != summary.fingerprint:
-            why = "are of different scans" if known.fingerprint != summary.fingerprint else "follow a different rule"
-            raise BrioError(f"{label}: its folds {why} from those of {other}, so scores cannot be paired; run again")
+            why = "different scans" if known.fingerprint != summary.fingerprint else "a different rule"
+            raise BrioError(
+                f"{label}: its folds use {why} from those of {other}, so scores cannot be paired; run it again"
+            )
     smoke = [label for label, job in labelled.items() if job.summary.smoke_run]
     if not smoke:
         return labelled, ""
@@ -275,7 +277,7 @@ def compare_methods(rows: pd.DataFrame, reference: str) -> pd.DataFrame:
             differences.insert(0, "cohort", cohort)
             parts.append(differences)
     if not parts:
-        raise BrioError(f"nothing to compare with '{reference}': no other method was run on its cohort and protocol")
+        raise BrioError(f"nothing to compare with '{reference}': no other method was run with its cohort and protocol")
     return pd.concat(parts, ignore_index=True)
 
 
@@ -299,8 +301,8 @@ def comparison_table(rows: pd.DataFrame, reference: str, tested: bool = True) ->
         if tested:
             level = selected.loc[selected["p_level"] <= ALPHA, "method"]  # by two one-sided tests
             if len(level):
-                notes.append(f"No difference within {LEVEL} (two one-sided tests, 5%): {', '.join(level)}.")
-            family = f"; Bonferroni: corrected for {len(selected)} comparisons." if len(selected) > 1 else "."
+                notes.append(f"Difference below {LEVEL} (two one-sided tests, 5%): {', '.join(level)}.")
+            family = f"; Bonferroni: adjusted for {len(selected)} comparisons." if len(selected) > 1 else "."
             warned = selected[selected["warning"] != ""].groupby("warning", sort=False)["method"].agg(", ".join)
             notes += [DETECTABLE + family, *(f"{methods}: {warning}." for warning, methods in warned.items())]
         texts.append("\n".join([title, "", _format_differences(selected, units, tested), "", *notes]) + "\n")
@@ -343,7 +345,7 @@ def _format_differences(differences: pd.DataFrame, units: str, tested: bool) -> 
 def _describe_test(group: pd.DataFrame, units: str, comparisons: int, tested: bool) -> str:
     """Describe what was tested and how, for the caption."""
     several = tested and comparisons > 1
-    family = f"; p, Holm: corrected for these {comparisons} comparisons." if several else "."
+    family = f"; p, Holm: adjusted for these {comparisons} comparisons." if several else "."
     test = f"{'Two-sided corrected t test' if tested else 'Corrected t interval'} over"
     if units == "folds":
         return f"{test} the folds of all seeds (Nadeau & Bengio 2003){family}"
@@ -356,7 +358,7 @@ def _describe_test(group: pd.DataFrame, units: str, comparisons: int, tested: bo
 
 
 def _name_missing(group: pd.DataFrame, units: str) -> list[str]:
-    """Name the sites (or folds) that are left out of comparisons, and the missing scores."""
+    """Name the sites (or folds) that are left out of comparisons, and which scores are missing."""
     scores, by = paired_scores(group), results.unit_columns(group["protocol"].iloc[0])
     ran = group.groupby([*by, "method"]).size().unstack("method")[scores.columns].notna()
     missing = scores.index[scores.isna().any(axis=1)]
@@ -417,12 +419,13 @@ def markdown_table(summaries: Sequence[Summary], paper: bool = False) -> str:
     notes = [f"95% interval of the mean AUC: {'; '.join(kinds)}."]
     if any(method.pair_weighted_auc for summary in summaries for method in summary.methods.values()):
         notes.append(
-            "Pair-weighted: every pair of participants of the two classes at the same test site has the same weight; "
+            "Pair-weighted: every pair of one participant from each class at the same test site has the same weight; "
             "the interval is over participants at these sites."
         )
     if any(summary.protocol == "loso" for summary in summaries):
         notes.append(
-            "AUC and ACC: mean over seeds, then over test sites. AUC, seeds averaged: of margins averaged over seeds."
+            "AUC and ACC: mean over seeds, then over test sites. AUC, seeds averaged: AUC of the mean margins over "
+            "seeds."
         )
     notes += dict.fromkeys(caution for summary in summaries for caution in summary.cautions)
     return "\n".join([format_table(header, [row for *_, row in rows]), "", *notes]) + "\n"
@@ -439,8 +442,8 @@ def _describe_settings(method: MethodSummary, summary: Summary) -> str:
     if tuning is None or not method.is_tuned:
         return changed or "default"
     here = (tuning.cohort, tuning.atlas) == (summary.cohort, summary.atlas)
-    carried = "" if here else f", carried from {tuning.cohort}"
-    return f"best of {tuning.budget} on validation scans{carried}" + (f"; {changed}" if changed else "")
+    carried = "" if here else f" of {tuning.cohort}"
+    return f"best of {tuning.budget} configurations on validation scans{carried}" + (f"; {changed}" if changed else "")
 
 
 def _list_remarks(summary: Summary, method: MethodSummary) -> str:
@@ -461,8 +464,8 @@ def _list_remarks(summary: Summary, method: MethodSummary) -> str:
 
 
 OVER_PEOPLE = (
-    "Over participants, with the sites fixed: for new participants at these sites, not for new sites (DeLong's "
-    "variance, corrected for shared training scans). Pairs of methods are tested over sites."
+    "Intervals over participants hold the sites fixed: they apply to new participants at these sites, not to new sites "
+    "(DeLong's variance, corrected for shared training scans). Pairs of methods are tested over sites."
 )
 
 
@@ -571,7 +574,7 @@ def _write_scores(joined: JoinedJobs) -> str:
                 line += [MISSING] * 3
         lines.append([*line, format_p(compute_chance_p(scores[name], own, protocol))])
     title = f"AUC in percent: {rows['cohort'].iloc[0]}, {PROTOCOL_NAMES[protocol]}"
-    notes = [f"p against chance: two-sided corrected t test over {units}, not corrected for the number of methods."]
+    notes = [f"p against chance: two-sided corrected t test over {units}, not adjusted for the number of methods."]
     if joined.smoke_note:
         header, lines, notes = header[:-1], [line[:-1] for line in lines], []
     if over_sites:

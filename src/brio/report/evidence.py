@@ -80,14 +80,14 @@ class Evidence:
 
     @property
     def audit_warnings(self) -> list[str] | None:
-        """What the audit warns of; None where none is stored."""
+        """The warnings of the audit; None if no audit is stored."""
         if self.audited is None or self.audited.audit is None:
             return None
         return list(find_audit_warnings(self.audited.audit, self.classes).values())
 
     @property
     def audit_lines(self) -> list[AuditLine]:
-        """What the audit found."""
+        """The findings of the audit."""
         return list_audit_lines(self.audited, self.classes) if self.audited else []
 
     @property
@@ -135,12 +135,12 @@ class Evidence:
 
     @property
     def selection_score(self) -> str:
-        """What the score is called by which checkpoints, epochs and settings were chosen."""
+        """The name of the score by which checkpoints, epochs and settings were chosen."""
         return "validation AUC" if self.has_validation_scans else "AUC on inner folds"
 
     @property
     def selection(self) -> str:
-        """By what checkpoints and settings were chosen."""
+        """State how checkpoints and settings were chosen."""
         if self.has_validation_scans:
             return "Checkpoints and settings were chosen on validation scans or inner folds, never on test scans."
         return (

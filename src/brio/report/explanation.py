@@ -1,4 +1,4 @@
-"""The page of ``brio explain`` for people: the text of an explanation with its figures."""
+"""The page of ``brio explain``: the text of an explanation with its figures."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def render_project_page(folder: Path) -> str:
 
 
 def list_rounds(folder: Path) -> list[dict[str, Any]]:
-    """List the rounds of a project: the request, what it asks in words, and the sizes of its files."""
+    """List the rounds of a project: the request, a description of what it asks for, and the sizes of its files."""
     rounds: list[dict[str, Any]] = []
     while (path := folder / name_request(len(rounds))).is_file():
         answers = (folder / ANSWERS).glob(f"answer-{len(rounds) + 1}-*.brio")

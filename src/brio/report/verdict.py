@@ -92,7 +92,7 @@ def _describe_difference(evidence: Evidence) -> str:
         return f"{text}; {row['warning']}."
     n_tests = len(comparison.differences)
     basis = f"{state_p(row['p_holm'])}, corrected t test over {format_count(int(row['n']), arm.unit)}"
-    basis += f", corrected for {n_tests} comparisons" if n_tests > 1 else ""
+    basis += f", adjusted for {n_tests} comparisons" if n_tests > 1 else ""
     verdict = "a significant difference" if row["p_holm"] <= ALPHA else "not a significant difference"
     level = ""
     if row["p_level"] <= ALPHA:

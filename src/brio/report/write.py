@@ -28,7 +28,7 @@ def write_model_card(evidence: Evidence) -> str:
 
 PAGE, CARD = "report.html", "MODEL_CARD.md"
 _WRITER = re.compile(r'(?:<meta name="generator" content="|^(?:% )?Written by )brio ([^\s"]+)', re.MULTILINE)
-"""By which a page, a card and references that brio wrote are recognised."""
+"""The text by which a page, a card or references written by brio are recognised."""
 
 
 def format_report(evidence: Evidence, page: Path) -> dict[Path, str]:

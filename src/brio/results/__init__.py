@@ -1,6 +1,6 @@
 """The files of a job and nothing else: typed records, the store of runs, summaries from seeds to sites.
 
-No other room reads or writes these files.
+No other package reads or writes these files.
 """
 
 from ..storage import lock_folder

@@ -1,4 +1,4 @@
-"""What a job stores of its cohort: facts, the audit, and groups of participants; no participant is described."""
+"""What a job stores about its cohort: facts, the audit, and groups of participants, but no single participant."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ..schemas import (
 from .files import AUDIT, COHORT_FACTS, GROUPS, is_kept, read_csv, read_json
 
 SMALLEST_GROUP = 5
-"""A group with fewer scans gets counts alone: mean and SD of three ages are nearly the ages."""
+"""A group with fewer scans gets only counts, because the mean and SD of three ages nearly reveal the ages."""
 
 
 def describe_cohort(cohort: Cohort) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def describe_cohort(cohort: Cohort) -> dict[str, Any]:
 
 
 def is_label_sex(cohort: Cohort) -> bool:
-    """Return whether the classes of a cohort are the sexes: by their names, or because sex tells every label."""
+    """Return whether the classes of a cohort are the sexes: by their names, or because sex determines every label."""
     if ClassNames(*cohort.classes).are_sexes:
         return True
     if "sex" not in cohort.participants:
@@ -121,7 +121,7 @@ def group_participants(cohort: Cohort) -> pd.DataFrame | None:
     Age and motion are split at the median of the cohort, so that the file holds neither.
 
     Returns ``participant_id`` and those of ``sex``, ``age`` and ``motion`` that the participants' table has, as text;
-    empty where a participant has no value. What the labels are made of is no group. None where there is no group.
+    empty where a participant has no value. A variable that defines the labels is left out. None if no group is left.
     """
     table = cohort.participants.drop_duplicates("participant_id")
     groups = {"participant_id": table["participant_id"].astype(str)}
@@ -134,10 +134,10 @@ def group_participants(cohort: Cohort) -> pd.DataFrame | None:
 
 
 def _split_covariates(cohort: Cohort) -> dict[str, tuple[pd.Series, list[str]]]:
-    """Say of each age and motion whether it lies below the median, and how both halves are called, the lower one first.
+    """Say whether each age or motion is below the median, and name both halves, the lower one first.
 
-    The median is rounded to some decimals. What is not finite is unknown: empty. What the labels are made of is left
-    out.
+    The median is rounded to some decimals. Values that are not finite are left empty. A variable that
+    defines the labels is left out.
     """
     table = cohort.participants.drop_duplicates("participant_id")
     split = {}
@@ -176,7 +176,7 @@ class RepetitionTimeRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditRecord:
-    """What reports read of ``audit.json``; :class:`brio.cohort.Audit` says what each means."""
+    """The part of ``audit.json`` that reports read; :class:`brio.cohort.Audit` describes the fields."""
 
     atlases: dict[str, StoredCount] = field(default_factory=dict)
     classes: tuple[str, str]
@@ -221,7 +221,7 @@ class GroupRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class SiteRecord(GroupRecord):
-    """Those of one site."""
+    """Counts and ranges of one site."""
 
     site: str
 

@@ -52,12 +52,12 @@ def read_file(path: Path, remedy: str = REPEAT_JOB, max_bytes: int = MAX_PARTICI
 
 
 def is_kept(path: Path, remedy: str = REPEAT_JOB) -> bool:
-    """Return whether a file is there that a job or a study need not have; an error where it has been removed."""
+    """Return whether an optional file of a job or a study is there; raise an error if it was removed."""
     return storage.is_kept(path, remedy)
 
 
 def require_folder(folder: Path) -> None:
-    """Raise :class:`BrioError` where a folder of results is not there, so that nobody looks for a file in it."""
+    """Raise :class:`BrioError` if a folder of results does not exist; otherwise the error would name a file in it."""
     if not folder.is_dir():
         raise BrioError(
             f"{folder}: this folder does not exist; give the --out of 'brio run', 'brio tune' or 'brio study'"
@@ -80,7 +80,7 @@ def format_csv(table: pd.DataFrame, float_format: str | None = None) -> str:
 
 
 def write_csv(path: Path, table: pd.DataFrame, float_format: str | None = None) -> None:
-    """Write a table; nothing records its hash."""
+    """Write a table without recording its hash."""
     write_atomically(path, format_csv(table, float_format))
 
 

@@ -142,7 +142,7 @@ class StoredRun:
 
 @dataclass(frozen=True, eq=False)
 class StoredJob:
-    """What a finished job left in its folder."""
+    """What a finished job stored in its folder."""
 
     folder: Path
     summary: Summary
@@ -156,7 +156,7 @@ class StoredJob:
 
     @classmethod
     def read(cls, folder: Path) -> StoredJob:
-        """Read a folder of ``brio run`` or ``brio tune``; only the summary and the rows have to be there."""
+        """Read a folder of ``brio run`` or ``brio tune``; only the summary and the rows are required."""
 
         summary, rows, predictions = Summary.read(folder), read_results(folder), read_predictions(folder)
         _check_agreement(summary, rows, folder / RESULTS)
@@ -201,7 +201,7 @@ class StoredJob:
 
     @cached_property
     def runs(self) -> list[StoredRun]:
-        """Its finished runs that the folder still holds, in the order of the plan."""
+        """The finished runs that are still in the folder, in the order of the plan."""
         stacks = self.plan.stacks if self.plan is not None else ()
         planned = [key for stack in stacks for key in stack]
         keys = [key for key in planned if key in self.store]
@@ -212,7 +212,7 @@ class StoredJob:
 
 
 def _check_agreement(summary: Summary, table: pd.DataFrame, path: Path) -> None:
-    """Refuse a table with other methods, folds or seeds than the summary of its job."""
+    """Refuse a table whose methods, folds or seeds differ from those in the summary of its job."""
     for column, known in (("method", summary.methods), ("fold", summary.folds), ("seed", summary.seeds)):
         unknown = [value for value in table[column].unique() if value not in known]
         if unknown:
@@ -229,7 +229,7 @@ def write_plan(
     audit: dict[str, Any] | None,
     groups: pd.DataFrame | None = None,
 ) -> None:
-    """Write what was decided; the plan comes last, and with it the folder belongs to this job."""
+    """Write the facts, the audit and the plan; the plan comes last, and from then on the folder belongs to this job."""
     files = {COHORT_FACTS: format_json(cohort_facts)}
     if groups is not None:
         files[GROUPS] = format_csv(groups)

@@ -92,7 +92,7 @@ class RunRow:
 
 @dataclass(frozen=True)
 class RunDetails:
-    """Details of runs that brio reads again; a method may leave others."""
+    """Details of runs that brio reads again; a method may store others."""
 
     trained_epochs: StoredCount | None = None
     calibration: tuple[float, float] = (1.0, 0.0)  # slope and intercept that turn margins into logits
@@ -180,7 +180,7 @@ class Plan:
     reused_from: str | None = field(default=None, metadata=OMIT_NONE)
 
     def identify(self) -> dict[str, Any]:
-        """Return what makes a job this job, as JSON has it: no stacks, and no reasons of exclusions."""
+        """Return what identifies a job, as plain JSON values, without stacks and reasons for exclusions."""
         identity = dataclasses.replace(self, excluded=dict.fromkeys(self.excluded, ()), stacks=())
         return json.loads(json.dumps(to_json(identity)))
 
@@ -201,7 +201,7 @@ METRICS = ("auc", "acc", "balanced_acc", "sensitivity", "specificity", "brier")
 
 
 def describe_smoke_run(subject: str = "This") -> str:
-    """Say that numbers are those of a smoke run, and why; every file and command has its sentence from here."""
+    """State that numbers are from a smoke run, and why; every file and command uses this sentence."""
     return f"{subject} is a smoke run (fewer than three seeds, or not every fold): no basis for a claim."
 
 
@@ -227,7 +227,7 @@ class MetricSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodSummary:
-    """What one method of a job reached."""
+    """The results of one method of a job."""
 
     family: str
     provenance: str
@@ -264,7 +264,7 @@ class MethodSummary:
 
     @property
     def training(self) -> str:
-        """How long it was trained: mean epochs of the largest number, and mean optimisation steps."""
+        """The length of its training: mean and largest number of epochs, and mean number of optimisation steps."""
         if self.epochs is None:
             return MISSING
         if self.trained_epochs is None:
@@ -278,7 +278,7 @@ class MethodSummary:
 
     @property
     def is_above_chance(self) -> bool:
-        """Whether the interval of its AUC lies above one half, or two or more AUCs do that are all the same."""
+        """Whether the interval of its AUC lies above one half, or two or more equal AUCs do."""
         if self.auc.interval is not None:
             return self.auc.interval[0] > 0.5
         return self.auc.n > 1 and self.auc.mean is not None and self.auc.mean > 0.5
@@ -286,7 +286,7 @@ class MethodSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What a job reached."""
+    """The results of a job."""
 
     cohort: str
     atlas: str
@@ -307,12 +307,12 @@ class Summary:
 
     @property
     def smoke_note(self) -> str:
-        """The sentence that marks a smoke run; empty where the job is none."""
+        """The sentence that marks a smoke run; empty if the job is not one."""
         return describe_smoke_run() if self.smoke_run else ""
 
     @property
     def few_sites_note(self) -> str:
-        """What so few sites can show; empty where they are more, and under k-fold."""
+        """What few sites can show; empty if there are more sites, and under k-fold."""
         n_sites = max((method.auc.n for method in self.methods.values()), default=0)
         return explain_few_sites(n_sites) if self.protocol == "loso" else ""
 
@@ -340,7 +340,7 @@ class Summary:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyOptions:
-    """Options with which a study was called, so that it can be repeated."""
+    """The options of a study, so that it can be repeated."""
 
     methods: tuple[str, ...] | None = None  # methods that were named; None for those of the paper
     labels: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
@@ -378,7 +378,7 @@ class StudyRecord:
 
     @property
     def smoke_note(self) -> str:
-        """The sentence that marks a smoke run; empty where it is none."""
+        """The sentence that marks a smoke run; empty if the study is not one."""
         return f"This is a smoke run ({self.smoke}): no basis for a claim." if self.smoke else ""
 
     def frame(self, paragraphs: Iterable[str]) -> list[str]:

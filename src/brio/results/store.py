@@ -48,12 +48,12 @@ WORKERS = "workers"
 MAX_BYTES = 1 << 20
 BEAT_SECONDS = 20.0
 EXPIRES = 120.0
-"""Seconds after which a file that was not renewed is of a dead worker; clocks of machines may differ by a minute."""
+"""Seconds without renewal after which a worker counts as dead; clocks of machines may differ by a minute."""
 
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """What a worker says about the stack that it trains."""
+    """What a worker reports about the stack that it trains."""
 
     stack: StoredPositiveCount  # number of the stack in its plan, from 1
     title: str  # method and folds
@@ -138,7 +138,7 @@ def list_heartbeats(folder: Path) -> list[Heartbeat]:
 
 
 def _list_files(folder: Path, pattern: str) -> list[Path]:
-    """List files of the workers of a job; none where another process has just removed their empty folder."""
+    """List files of the workers of a job; none if another process has just removed their empty folder."""
     try:
         return sorted((folder / WORKERS).glob(pattern))
     except FileNotFoundError:
@@ -146,7 +146,7 @@ def _list_files(folder: Path, pattern: str) -> list[Path]:
 
 
 def _read_live(path: Path) -> Heartbeat | None:
-    """Read what a worker says; None where it is dead. Of another machine nothing is known but the time."""
+    """Read what a worker reports; None if it is dead. For other machines, only the time can be checked."""
     try:
         if time.time() - path.stat().st_mtime > EXPIRES:
             return None
@@ -171,7 +171,7 @@ def list_failures(folder: Path) -> list[Failure]:
 
 
 def _read(kind: type[T], path: Path) -> T | None:
-    """Read a file that another process may be removing; None where it is not there any more, or cannot be read."""
+    """Read a file that another process may be removing; None if it was removed or cannot be read."""
     try:
         return from_json(kind, parse_json(read_bounded(path, MAX_BYTES), path), path)
     except (OSError, BrioError):  # whatever it is, nothing depends on it
@@ -179,7 +179,7 @@ def _read(kind: type[T], path: Path) -> T | None:
 
 
 def remove_dead_heartbeats(folder: Path, at_work: bool = True) -> None:
-    """Remove the files of workers that are dead, also those that they were writing."""
+    """Remove the files of dead workers, including those that they were writing."""
     here = (platform.node(), os.getpid())
     remove_leftovers(folder / WORKERS)
     for path in _list_files(folder, "stack-*.json"):
@@ -204,16 +204,16 @@ class RunStore:
         return (self.folder / key).is_dir()
 
     def remove_partial_runs(self, reserved: bool = True) -> None:
-        """Make the folder, and remove what a job left that was killed while it was writing a run."""
+        """Make the folder, and remove what a job that was killed while writing a run left behind."""
         make_folders(self.folder)
         remove_leftovers(self.folder, reserved=reserved)
 
     def checkpoint_path(self, stack: Sequence[str]) -> Path:
-        """Return where the checkpoint of a stack lies while it trains, beside the folder of runs."""
+        """Return the path of the checkpoint of a stack in training, beside the folder of runs."""
         return self.folder.parent / CHECKPOINTS / f"{stack[0]}.safetensors"
 
     def write(self, key: str, record: RunRecord, weights: Mapping[str, Tensor]) -> None:
-        """Store a finished run; a run that is stored already stays as it is."""
+        """Store a finished run; a run that is already stored is not changed."""
         from safetensors.torch import save
 
         files: dict[str, str | bytes] = {} if self.records_only else {WEIGHTS: save(dict(weights))}
@@ -232,14 +232,14 @@ class RunStore:
                 raise
 
     def copy_finished_runs(self, other: Path, keys: Iterable[str]) -> None:
-        """Copy those of some runs that are finished in another store and not in this one."""
+        """Copy the given runs that are finished in another store but not in this one."""
         for key in keys:
             if key not in self and (other / key).is_dir():
                 names = [name for name in (WEIGHTS, RECORD) if is_kept(other / key / name, RUN_AGAIN)]
                 self._write_files(key, {name: read_file(other / key / name, RUN_AGAIN) for name in names})
 
     def check(self, keys: Iterable[str]) -> None:
-        """Check every file of those of some runs that are finished."""
+        """Check every file of the given runs that are finished."""
         for key in keys:
             if key in self:
                 check_all(self.folder / key, RUN_AGAIN, [RECORD])
@@ -258,7 +258,7 @@ class RunStore:
         path = self.folder / key / WEIGHTS
         if not is_kept(path, RUN_AGAIN):
             raise file_error(
-                path, "was not kept (--records-only)", "run the job again without --records-only, into another --out"
+                path, "was not kept (--records-only)", "run the job again without --records-only and with another --out"
             )
         try:
             return load(read_file(path, RUN_AGAIN))

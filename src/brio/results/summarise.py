@@ -56,7 +56,7 @@ def unit_columns(protocol: str) -> list[str]:
 
 
 def name_units(units: pd.Index) -> list[str]:
-    """Return the names of units for people: test sites, or folds with their seeds."""
+    """Return the names of units for readers: test sites, or folds with their seeds."""
     return [f"fold {unit[1]} of seed {unit[0]}" if isinstance(unit, tuple) else str(unit) for unit in units]
 
 
@@ -382,7 +382,7 @@ def assess_auc(
 
 
 def compare_over_people(sites: pd.DataFrame, covariances: pd.DataFrame, reference: str) -> pd.DataFrame:
-    """Estimate the difference of the AUC of all methods to that of a reference over participants at fixed sites.
+    """Estimate how the AUC of all methods differs from that of a reference, over participants at fixed sites.
 
     There is no p value: a pair of methods has one, over sites.
 
@@ -438,7 +438,7 @@ SELECTION = "AUC on validation scans of each run, or on inner folds of the sourc
 
 
 def changed_settings(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those settings of a method that differ from its defaults."""
+    """Return the settings of a method that differ from its defaults."""
     defaults = json.loads(json.dumps(dataclasses.asdict(make_method(method).settings)))
     return {k: v for k, v in settings.items() if k in defaults and defaults[k] != v}
 
@@ -480,7 +480,7 @@ def summarise(
 
 
 def is_smoke_run(plan: Plan, facts: Mapping[str, MethodFacts]) -> bool:
-    """Return whether a job is no basis for a claim: it has few seeds, unless these decide nothing, or some folds."""
+    """Return whether a job supports no claim: it has few seeds (unless seeds decide nothing) or not every fold."""
     # a linear model without validation sites is the same under all seeds
     without_validation = plan.protocol == "loso" and plan.protocol_settings["validation_sites"] == 0
     seeds_matter = not without_validation or any(facts[name].uses_seed for name in plan.methods)
@@ -529,18 +529,18 @@ def _average(rows: pd.DataFrame, column: str) -> float | None:
 
 
 def _warn_of_shortcuts(methods: Mapping[str, MethodSummary], protocol: str, label_is_sex: bool) -> Iterator[str]:
-    """Warn of controls above chance: they are right without looking at the brain, unless they are given the label."""
+    """Warn of confound baselines above chance, which use no brain data, unless they are given the label."""
     where = "at unseen sites" if protocol == "loso" else "in test folds"
     given_label = [name for name, m in methods.items() if label_is_sex and "sex" in m.needs]
     for name in given_label:
         yield (
-            f"{name} has sex as input, which is the label here, so its score says nothing about the brain or about "
-            "shortcuts; leave it out"
+            f"{name} has sex as an input, but sex is the label here, so its score says nothing about the brain or "
+            "about shortcuts; leave this method out"
         )
     for name, m in methods.items():
         if m.control and m.is_above_chance and name not in given_label:
             spread = format_interval(m.auc.interval) if m.auc.interval else "the same everywhere"
             yield (
-                f"{name} reaches AUC {format_percent(m.auc.mean)} ({spread}) {where} without a connectome; the scores "
-                "of other methods may partly be due to this"
+                f"{name} reaches an AUC of {format_percent(m.auc.mean)}% ({spread}) {where} without connectomes, so "
+                "the scores of other methods may partly have the same cause"
             )

@@ -1,9 +1,9 @@
-"""What stored files may hold: JSON objects as typed records, tables with typed columns, one kind of error for both.
+"""The content of stored files: JSON objects as typed records, tables with typed columns, one kind of error for both.
 
 A record is a frozen dataclass whose fields are the keys of a JSON object; a row is one whose fields are the columns of
-a table. Their annotations say what a value may be. msgspec checks them; what it does not know is here: files of a
-bounded size, JSON without oddities, tables, and errors that name the place and the value. A float is finite and a whole
-number fits into 64 bits wherever nothing else is said.
+a table. Their annotations declare the allowed values, which msgspec checks. This package adds what msgspec lacks:
+limits on file size, strict JSON, tables, and errors that name the place and the value. Floats must be finite and whole
+numbers must fit into 64 bits unless declared otherwise.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from ..errors import REPEAT_JOB, file_error, find_control, nearest
 from ..settings import Share, describe_kind, list_kinds, read_hints
 
 MAX_JSON_BYTES = 64 << 20
-"""No JSON file of brio comes near it: the plan of ten thousand runs has a megabyte."""
+"""No JSON file of brio comes near this size: the plan of ten thousand runs has one megabyte."""
 MAX_TABLE_BYTES = 64 << 20
-"""Of a table without participants."""
+"""Largest size of a table without participants."""
 MAX_PARTICIPANT_TABLE_BYTES = 4 << 30
-"""Of a table with a row for each participant, or for each participant and run."""
+"""Largest size of a table with a row for each participant, or for each participant and run."""
 _LARGEST = (1 << 63) - 1
 MAX_DEPTH = 32
 TOO_DEEP = f"is nested deeper than {MAX_DEPTH} levels"
@@ -43,11 +43,11 @@ MAX_LINE = 1 << 20
 LINES = "\r\n\t"
 """Control characters that stored text may hold, such as the trace of an error."""
 OMIT_NONE = {"omit_none": True}
-"""Metadata of a field that is left out of the file where it is None."""
+"""Metadata of a field that is left out of the file if it is None."""
 
 
 def one_of(*names: str) -> Meta:
-    """Make the domain of some words."""
+    """Make a domain that consists of the given words."""
     return Meta(pattern=rf"\A(?:{'|'.join(map(re.escape, names))})\Z", description=" or ".join(names))
 
 
@@ -66,7 +66,7 @@ T = TypeVar("T")
 
 
 def read_bounded(path: Path, max_bytes: int, remedy: str = REPEAT_JOB) -> bytes:
-    """Read a regular file of a known largest size."""
+    """Read a regular file with a known maximum size."""
     try:
         if path.exists() and not path.is_file():
             raise file_error(path, "is not a regular file", remedy)
@@ -91,15 +91,15 @@ def _decode(content: bytes, path: Path, remedy: str) -> str:
 
 
 class _OddDocumentError(ValueError):
-    """JSON that is valid and that brio never writes; the message says what is odd."""
+    """JSON that is valid but that brio never writes; the message says why."""
 
 
 class _NotFinite(float):
-    """Infinity or nan of a JSON file, which msgspec takes for no float; what is not declared may hold it."""
+    """Infinity or NaN in a JSON file, which msgspec does not accept as a float; undeclared values may contain it."""
 
 
 def parse_json(content: bytes, path: Path, remedy: str = REPEAT_JOB) -> dict[str, Any]:
-    """Parse a JSON object within bounds: nesting, whole numbers of 64 bits, keys that are there once."""
+    """Parse a JSON object within limits: nesting, whole numbers of 64 bits, unique keys."""
     text = _decode(content, path, remedy)
     try:
         document = json.loads(
@@ -141,7 +141,7 @@ def _read_number(text: str) -> float:
 
 
 def _check_document(value: Any, levels: int, check_text: bool) -> None:
-    """Refuse what is nested deeply, half of a surrogate pair, which cannot be printed, and control characters."""
+    """Refuse deep nesting, unpaired surrogates (which cannot be printed) and control characters."""
     if isinstance(value, dict | list):
         if not levels:
             raise _OddDocumentError(TOO_DEEP)
@@ -167,7 +167,7 @@ def to_json(record: Any) -> Any:
 
 
 def from_json(kind: type[T], document: Any, path: Path, remedy: str = REPEAT_JOB, place: str = "") -> T:
-    """Turn a JSON object, which stands at a place of a file, into a record. Keys that it does not have are ignored."""
+    """Turn a JSON object at some place in a file into a record; keys that the record does not have are ignored."""
     try:
         return msgspec.convert(document, kind, str_keys=True)
     except msgspec.ValidationError as error:
@@ -184,7 +184,7 @@ def check_fields(kind: type[T], values: dict[str, Any], path: Path, remedy: str 
 
 
 def check_lengths(record: Any, first: str, *others: str) -> None:
-    """Check that lists of a record are as long as the first of them; those that are None are not there."""
+    """Check that lists of a record are as long as the first of them; None counts as absent."""
     wanted = len(getattr(record, first))
     for name in others:
         own = getattr(record, name)
@@ -193,7 +193,7 @@ def check_lengths(record: Any, first: str, *others: str) -> None:
 
 
 def _explain_misfit(kind: Any, document: Any, message: str, place: str) -> str:
-    """Say where a document does not fit and what is expected; the message of msgspec has neither keys nor values."""
+    """State where a document is not valid and what is expected; msgspec's message has neither keys nor values."""
     problem, _, where = message.rpartition(" - at `") if " - at `" in message else (message, "", "")
     value = document = copy.deepcopy(document)
     types = list_kinds(kind)
@@ -252,7 +252,7 @@ def show_value(value: Any) -> str:
 
 _PANDAS = tuple(int(part) for part in pd.__version__.split(".")[:2])
 _EXACT_NUMBERS: dict[str, Any] = {"float_precision": "round_trip"} if _PANDAS < (3, 1) else {}
-"""Numbers come back exactly as they were written; pandas 3.1 does so by itself and deprecates the option."""
+"""Numbers are read exactly as they were written; pandas 3.1 does so by default and deprecates the option."""
 
 
 def parse_table(
@@ -260,7 +260,7 @@ def parse_table(
 ) -> pd.DataFrame:
     """Parse a csv file: text stays text, numbers are exact, empty cells missing.
 
-    Returns at least one row where ``row`` is given. Columns that it does not have are read as they are.
+    Returns at least one row if ``row`` is given. Columns that ``row`` does not declare are read as they are.
     """
     text = check_rows(content, path, ",", remedy)
     texts = [] if row is None else list_text_columns(row)

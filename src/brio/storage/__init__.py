@@ -1,13 +1,14 @@
-"""Writing and removing files: the only room that changes a disk, and the hashes by which damage is noticed.
+"""Writing and removing files: the only package that changes a disk, and the hashes that reveal damage.
 
-A file or folder is there whole or not at all. What is being written has a name of its own, which says which process
-made it, so that nothing is removed that brio did not make, and nothing that a process is still writing. It is on the
-disk before it gets its final name, and it is removed when anything fails, Ctrl-C included. Every call that changes a
-disk is in :mod:`brio.storage.disk`.
+A file or folder exists completely or not at all. Unfinished files have temporary names that identify the process that
+writes them, so brio removes nothing that it did not make and nothing that a process is still writing. A file is on
+the disk before it gets its final name, and it is removed if anything fails, including Ctrl-C. Every call that changes
+a disk is in :mod:`brio.storage.disk`.
 
-``SHA256SUMS`` has the hash of every file of a folder, checked when a file is read; ``sha256sum --check SHA256SUMS``
-reads it too. While files are replaced it also has their new hashes, in lines that begin with ``#``, so that a process
-which is killed at any moment leaves files that fit it. Where it is missing, the folder is damaged.
+``SHA256SUMS`` has the hash of every file of a folder. Hashes are checked when files are read;
+``sha256sum --check SHA256SUMS`` can check them, too. While files are replaced, it also has their new hashes, in lines
+that begin with ``#``. A process that is killed at any moment therefore leaves files that match it. If it is missing,
+the folder is damaged.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def _shorten(text: str) -> str:
 
 
 def _identify_start(number: int) -> str:
-    """Return "s" and eight digits for when a process started, by which numbers that are given again are told apart."""
+    """Return "s" and eight digits for the start time of a process, which distinguishes reused process numbers."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text()
         fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
@@ -69,24 +70,24 @@ def _identify_start(number: int) -> str:
 
 @functools.cache
 def _identify_process(number: int) -> str:
-    """Return what tells this process, of this number, from an earlier one that had it; a fork is another process."""
+    """Return text that distinguishes this process from an earlier one with its number; a fork is another process."""
     return _identify_start(number) or secrets.token_hex(4)
 
 
 def reserve_name(folder: Path, final: str = "") -> Path:
-    """Return a new name in a folder for something that is being written."""
+    """Return a new temporary name in a folder for something that is being written."""
     ending = f"-{_shorten(final)}" if final else ""
     number = os.getpid()
     return folder / f".brio-{_get_machine()}-{number}-{_identify_process(number)}-{next(_numbers)}{ending}.partial"
 
 
 def is_partial(name: str) -> bool:
-    """Return whether brio gives such a name to what is being written."""
+    """Return whether a name has the form of brio's temporary names."""
     return _NAME.fullmatch(name) is not None
 
 
 def _list_partial(folder: Path) -> list[re.Match[str]]:
-    """List what is being written, or was left, in a folder; nothing where it cannot be read."""
+    """List unfinished files in a folder, also those left behind; empty if the folder cannot be read."""
     try:
         return list(filter(None, map(_NAME.fullmatch, os.listdir(folder))))
     except OSError:
@@ -94,7 +95,7 @@ def _list_partial(folder: Path) -> list[re.Match[str]]:
 
 
 def _is_dead(name: re.Match[str]) -> bool:
-    """Return whether the process that made a name is known to be dead; nothing is known of other machines."""
+    """Return whether the process that made a name is known to be dead; unknown on other machines, so False."""
     number, process = int(name[2]), name[3]
     if name[1] != _get_machine() or os.name != "posix":
         return False
@@ -110,7 +111,7 @@ def _is_dead(name: re.Match[str]) -> bool:
 
 
 def remove_leftovers(folder: Path, reserved: bool = False) -> None:
-    """Remove what dead processes left in a folder while they were writing; all of it, where nobody else may write."""
+    """Remove unfinished files of dead processes from a folder; all unfinished files if no one else may write there."""
     for name in _list_partial(folder):
         if reserved or _is_dead(name):
             remove_quietly(folder / name[0])
@@ -118,7 +119,7 @@ def remove_leftovers(folder: Path, reserved: bool = False) -> None:
 
 @contextmanager
 def open_scratch_folder() -> Iterator[Path]:
-    """Make a folder for what a command needs for itself, readable for its user alone, and remove it at the end."""
+    """Make a temporary folder for a command, readable only by its user, and remove it at the end."""
     remove_old_scratch()
     folder = reserve_name(Path(tempfile.gettempdir()), secrets.token_hex(8))
     try:
@@ -139,7 +140,7 @@ def remove_old_scratch() -> None:
 
 
 def _try_twice(remove: Callable[[Target], None]) -> Callable[[Target], None]:
-    """Try a removal twice, since Ctrl-C or an error that passes may come while something is removed."""
+    """Try a removal twice, because Ctrl-C or a transient error may interrupt it."""
 
     @functools.wraps(remove)
     def try_twice(target: Target) -> None:
@@ -153,7 +154,7 @@ def _try_twice(remove: Callable[[Target], None]) -> Callable[[Target], None]:
 
 @_try_twice
 def remove_quietly(path: Path) -> None:
-    """Remove a file or folder that this room made, if it is there and can be removed."""
+    """Remove a file or folder that this package made, if it exists and can be removed."""
     with contextlib.suppress(OSError):
         if path.is_dir() and not path.is_symlink():
             disk.remove_tree(path)
@@ -162,13 +163,13 @@ def remove_quietly(path: Path) -> None:
 
 
 def remove_file(path: Path) -> None:
-    """Remove a file that brio wrote, if it is there."""
+    """Remove a file that brio wrote, if it exists."""
     with explain_failure(path), contextlib.suppress(FileNotFoundError):
         disk.remove_file(path)
 
 
 def remove_empty_folder(folder: Path) -> None:
-    """Remove a folder that brio made, if it is there and empty."""
+    """Remove a folder that brio made, if it exists and is empty."""
     with contextlib.suppress(OSError):
         disk.remove_folder(folder)
 
@@ -178,7 +179,7 @@ def remove_empty_folder(folder: Path) -> None:
 
 @contextmanager
 def explain_failure(path: Path) -> Iterator[None]:
-    """Turn an error of the system, while a file or folder is written, into one that names it and says what to do."""
+    """Turn a system error during writing into an error that names the file or folder and says what to do."""
     try:
         yield
     except OSError as error:
@@ -217,7 +218,7 @@ class NewFile:
             disk.sync(self._descriptor)
 
     def close(self) -> None:
-        """Close the file; a network drive may say only here that something was not written."""
+        """Close the file; a network drive may report only now that something was not written."""
         with explain_failure(self._shown):
             os.close(self._descriptor)
 
@@ -238,7 +239,7 @@ def _encode_text(path: Path, content: str | bytes) -> bytes:
 
 
 def _refuse_special(path: Path) -> None:
-    """Refuse to replace a folder, a pipe or a device such as ``/dev/null`` by a file."""
+    """Refuse to replace a folder, a pipe or a device such as ``/dev/null`` with a file."""
     try:
         kind = os.stat(path).st_mode
     except OSError:  # it is not there, or points nowhere
@@ -248,7 +249,7 @@ def _refuse_special(path: Path) -> None:
 
 
 def write_atomically(path: Path, content: str | bytes, wait: bool = True) -> None:
-    """Write a file: a reader, or a process that is killed, sees the old one or the new one.
+    """Write a file so that readers, even after the process was killed, see the old file or the new one.
 
     Without ``wait``, its new name need not be on the disk yet.
     """
@@ -268,7 +269,7 @@ def write_atomically(path: Path, content: str | bytes, wait: bool = True) -> Non
 
 
 def write_new(path: Path, content: str | bytes) -> None:
-    """Write a file of a folder that has no name yet (:func:`create_whole_folder`), where nobody can see it half."""
+    """Write a file of a folder without its final name (:func:`create_whole_folder`), so no one sees it unfinished."""
     with NewFile(path, path) as file:
         file.write(_encode_text(path, content))
 
@@ -287,7 +288,7 @@ def refuse_existing(out: str | Path) -> None:
 
 
 def require_creatable(out: Path) -> None:
-    """Refuse a folder that could not be created, before work that takes long; nothing is left."""
+    """Refuse a folder that could not be created, before long work begins; leave nothing behind."""
     refuse_existing(out)
     made = make_folders(out.parent)
     trial = reserve_name(out.parent)
@@ -302,7 +303,7 @@ def require_creatable(out: Path) -> None:
 
 
 def make_folders(folder: Path) -> list[Path]:
-    """Make a folder and those above it that are missing; returns those that were made."""
+    """Make a folder and its missing parents; return those that were made."""
     missing = [place for place in (folder, *folder.parents) if not os.path.lexists(place)]
     made: list[Path] = []
     with explain_failure(folder):
@@ -329,11 +330,11 @@ def _remove_made(made: list[Path]) -> None:
 
 @contextmanager
 def create_whole_folder(folder: Path) -> Iterator[Path]:
-    """Create a folder whole or not at all.
+    """Create a folder completely or not at all.
 
-    Yields a folder beside it under a name of its own, which gets its name at the end of the block. If the block fails,
-    nothing is left. Of two processes that create the same folder at once, the first to end wins; a command asks
-    :func:`refuse_existing` first, so that the second learns of the other before it begins.
+    Yields a folder beside it under a temporary name, which gets the final name at the end of the block. If the block
+    fails, nothing is left. If two processes create the same folder at once, the first to finish wins. A command calls
+    :func:`refuse_existing` first, so that the second process learns of the first before it begins.
     """
     if os.path.lexists(folder):
         raise BrioError(f"{folder}: already exists; choose another --out or remove it")
@@ -369,10 +370,10 @@ LOCK = ".lock"
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Reserve a folder for this process, since two that write to it would undo each other's work.
+    """Reserve a folder for this process, because two processes that write to it would undo each other's work.
 
-    The folder is made where it is missing. The lock file stays in it; a lock ends with its process, also when that is
-    killed. Where the block fails before anything else was written, folder and lock file are removed again.
+    The folder is made if it is missing. The lock file stays in it; the lock ends with its process, even if that is
+    killed. If the block fails before anything else was written, folder and lock file are removed again.
     """
     from filelock import FileLock, Timeout
 
@@ -431,7 +432,7 @@ def hash_file(path: Path) -> str:
 
 
 def _hash_readable(path: Path, remedy: str) -> str:
-    """Compute the hash of a file; an error that names it and says what to do where it cannot be read."""
+    """Compute the hash of a file; if it cannot be read, raise an error that names it and says what to do."""
     try:
         return hash_file(path)
     except OSError as error:
@@ -439,7 +440,7 @@ def _hash_readable(path: Path, remedy: str) -> str:
 
 
 def read_sums(folder: Path, remedy: str) -> Sums | None:
-    """Read the hashes of a folder; None where it has none."""
+    """Read the hashes of a folder; None if it has none."""
     path = folder / SUMS
     if not os.path.lexists(path):
         return None
@@ -460,13 +461,13 @@ def read_sums(folder: Path, remedy: str) -> Sums | None:
 
 
 def write_sums(folder: Path, names: Iterable[str] | None = None) -> None:
-    """Write the hashes of files of a folder that has no name yet, see :func:`create_whole_folder`."""
+    """Write the hashes of files of a folder that has no final name yet, see :func:`create_whole_folder`."""
     names = sorted(os.listdir(folder)) if names is None else names
     write_new(folder / SUMS, Sums({name: hash_file(folder / name) for name in names}).to_text())
 
 
 def write_recorded(folder: Path, files: Mapping[str, str | bytes]) -> None:
-    """Write files of a folder, one after the other, and their hashes; nothing where all are there as they shall be."""
+    """Write files of a folder, one after the other, and their hashes; nothing if all exist with this content."""
 
     def has_hash(name: str, digest: str) -> bool:
         try:
@@ -508,7 +509,7 @@ def check_stored(path: Path, remedy: str, content: bytes | None = None) -> None:
 
 
 def is_kept(path: Path, remedy: str) -> bool:
-    """Return whether a file is there that a folder need not have."""
+    """Return whether an optional file of a folder exists."""
     if path.is_file():
         return True
     sums = read_sums(path.parent, remedy)
@@ -518,7 +519,7 @@ def is_kept(path: Path, remedy: str) -> bool:
 
 
 def check_all(folder: Path, remedy: str, required: Iterable[str] = ()) -> list[str]:
-    """Check every file of a folder that has hashes and was written as a whole; returns their names."""
+    """Check every file of a folder that has hashes and was written as a whole; return their names."""
     sums = read_sums(folder, remedy)
     if sums is None:
         raise BrioError(f"{folder / SUMS}: is missing; {remedy}")

@@ -1,7 +1,7 @@
 """Every call by which brio changes a disk.
 
 :mod:`brio.storage` uses nothing else to write, rename or remove. Tests replace these functions, so that any
-of them can fail or be the last thing that a process does.
+of them can fail or be the last call of a process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def sync(descriptor: int) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until new names in a folder are on the disk, where the system can say so."""
+    """Wait until new names in a folder are on the disk, if the system can report this."""
     if os.name != "posix":
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -49,12 +49,12 @@ def make_folder(folder: Path, mode: int = 0o777) -> None:
 
 
 def rename(source: Path, target: Path) -> None:
-    """Give a folder its name; fails where another folder with files has it."""
+    """Give a folder its final name; fail if another folder with files has it."""
     os.rename(source, target)
 
 
 def replace(source: Path, target: Path) -> None:
-    """Give a file its name in place of the file that has it; a link is replaced, not followed."""
+    """Give a file its final name and replace the file that has it; a link is replaced, not followed."""
     os.replace(source, target)
 
 

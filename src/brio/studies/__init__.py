@@ -1,4 +1,4 @@
-"""Studies: each table and figure of the paper, and more, as arms to train and a finding derived from them."""
+"""Studies: the tables and figures of the paper, and others, as arms to train and findings derived from them."""
 
 from . import (  # noqa: F401 - importing registers them
     agreement,

@@ -19,7 +19,7 @@ METHODS = ("coral", "irm", "gsat", "brainood", "core", "backbone", "brio")
 
 _OVERLAP = (
     "Site discrepancy and predictive variation are measured on source scans, most of which are shared between folds. "
-    "The results hold for other folds and seeds of these scans, not for other participants."
+    "The results apply to other folds and seeds of these scans, not to other participants."
 )
 
 

@@ -1,4 +1,4 @@
-"""What probabilities are worth at a new site: calibration, decision-curve, and adaptation to a few labelled scans."""
+"""Probabilities at a new site: calibration, decision curves, and adaptation to a few labelled scans."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _format_intervals(mean: SiteMean) -> list[str]:
 
 
 def _describe_sites(name: str, means: dict[tuple[str, str], SiteMean], sites: pd.DataFrame) -> list[str]:
-    """What was found for one method, a sentence for each quantity."""
+    """Describe the results of one method, one sentence per quantity."""
     sentences = []
     for quantity, words in _QUANTITIES.items():
         mean, se = means[name, quantity], sites[f"{quantity}_se"]
@@ -98,7 +98,7 @@ def _describe_sites(name: str, means: dict[tuple[str, str], SiteMean], sites: pd
         )
         if mean.n < len(sites):
             without = f"{len(sites) - mean.n} of {format_count(len(sites), 'site')}"
-            sentence += f" Not estimated at {without}, with one class only or with classes that do not overlap."
+            sentence += f" Not estimated at {without}, where there is one class only or the classes do not overlap."
         sentences.append(sentence)
     return sentences
 
@@ -143,7 +143,7 @@ def _draw_forest(axis: Any, sites: pd.DataFrame, quantity: str, mean: SiteMean, 
 
 
 THRESHOLDS = np.round(np.arange(0.05, 0.96, 0.05), 2)
-"""Probabilities above which somebody is treated."""
+"""Probabilities above which a participant is treated."""
 
 _SHOWN = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 
@@ -195,11 +195,11 @@ def average_net_benefit(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _describe_curve(name: str, curve: pd.DataFrame) -> str:
-    """At which thresholds the method is better than both simple rules."""
+    """Describe at which thresholds the method is better than both simple rules."""
     better = curve.index[(curve["gain low"] > 0).to_numpy()]
     name, rules = display_method(name), "that of treating all and that of treating none"
     if not len(better):
-        return f"{name}: the net benefit exceeds {rules} at no threshold (95% interval above 0)."
+        return f"{name}: at no threshold does the net benefit exceed {rules} (95% interval above 0)."
     best, gaps = curve["gain"].idxmax(), np.diff(better) > 0.06
     listed = f"{better[0]:.2f} to {better[-1]:.2f}"
     if gaps.any() or len(better) == 1:
@@ -234,7 +234,7 @@ SIZES = (10, 20, 40)
 """Numbers of local scans, besides none."""
 
 LEAST_REST = 10
-"""Scans that must be left to score; smaller sites are left out of a size."""
+"""Smallest number of scans that must remain to be scored; smaller sites are left out for a size."""
 
 DRAWS = 20
 """Random choices of local scans, for every size, fold and seed."""
@@ -246,7 +246,7 @@ KINDS = {
     "double": PriorWidths(2 * _DEFAULT.slope, 2 * _DEFAULT.intercept, "given"),
     "unshrunk": PriorWidths(10.0, 10.0, "given"),  # has a mode even where local scans separate the classes
 }
-"""How strongly slope and intercept are shrunk: the default, half and double its widths, and as good as not at all."""
+"""Strength of the shrinkage of slope and intercept: default, half and double its widths, and practically none."""
 
 
 @register_study("adaptation")
@@ -263,11 +263,11 @@ def study_adaptation(context: StudyContext, arms: list[Arm]) -> Finding:
     text = [_describe_sizes(name, own) for name, own in changes.items()]
     text += _name_small_sites(table)
     text.append(
-        f"Local scans are drawn from the test site {DRAWS} times for each size and seed, with the share of patients of "
-        "the site; its other scans are scored before and after adaptation. Slope and intercept are shrunk towards no "
-        f"change by the default widths of `brio adapt` (standard deviation {_DEFAULT.slope:g} for the logarithm of the "
-        f"slope and {_DEFAULT.intercept:g} for the intercept), which were not tuned on these scores. Accuracy is that "
-        "of the more probable class. Intervals are over test sites."
+        f"Local scans are drawn from the test site {DRAWS} times for each size and seed, keeping the site's share of "
+        "patients. The other scans are scored before and after adaptation. Slope and intercept are shrunk towards no "
+        f"change with the default widths of `brio adapt` (standard deviation {_DEFAULT.slope:g} for the logarithm of "
+        f"the slope and {_DEFAULT.intercept:g} for the intercept), which were not tuned on these scores. Accuracy is "
+        "that of the more probable class. Intervals are over test sites."
     )
     return Finding(table, summary, text, lambda: _draw_changes(changes), digits=6)
 
@@ -354,7 +354,7 @@ def _format_changes(points: pd.DataFrame, name: str, digits: int) -> list[str]:
 
 
 def _describe_sizes(name: str, points: pd.DataFrame) -> str:
-    """What each number of local scans changed for one method."""
+    """Describe the changes of scores for each number of local scans, for one method."""
     columns = points.index, _format_changes(points, "brier adapted", 3), _format_changes(points, "accuracy adapted", 1)
     changes = [
         f"with {size} local scans, {brier} and {accuracy} points ({n_sites} sites)"

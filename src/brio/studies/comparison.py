@@ -91,8 +91,8 @@ def compare_ablations(context: StudyContext, arms: list[Arm]) -> Finding:
         f"BRIO has a higher mean AUC than {n_lower} of the paper's four ablations.",
         *describe_differences(summary, "brio"),
         f"Alignment changes the mean AUC of the backbone by {mean['brio'] - mean['backbone']:+.1f} points, and by "
-        f"{mean['brio-shuffled'] - mean['backbone-shuffled']:+.1f} points if names of source sites are shuffled within "
-        "classes.",
+        f"{mean['brio-shuffled'] - mean['backbone-shuffled']:+.1f} points if the names of source sites are shuffled "
+        "within classes.",
     ]
 
     def label(name: str) -> str:
@@ -161,18 +161,18 @@ def _draw_settings(summary: pd.DataFrame, unit: str) -> Any:
 
 
 QUESTIONS = ("age>site-median", "age>14.5", "sex")
-"""What is asked besides the cohort's own label, where its covariates allow it."""
+"""Other labels that are compared with the cohort's own label if its covariates allow it."""
 LABEL_METHODS = (
     *("ridge", "log-ridge", "tangent-ridge", "fc-tangent-ridge", "svm", "logistic", "brio-plus", "brio"),
     *("mlp", "brainnettf", "vrex", "irm", "coral"),
 )
 """The linear family, BRIO plus, BRIO, and the five networks without age or sex that are best on AAL116 of ABIDE."""
 OWN, TOGETHER = "own label", "all labels"
-"""How tables call the cohort's own label, and the mean over all labels at each site."""
+"""Names in tables of the cohort's own label and of the mean over all labels at each site."""
 
 
 def _ask_questions(context: StudyContext) -> tuple[list[str], list[str]]:
-    """Choose the questions that the cohort can answer; say why others are left out, an error if they were given."""
+    """Choose the questions that the cohort can answer; state why others are left out; an error if they were given."""
     asked, left_out = [], []
     for question in context.questions or QUESTIONS:
         try:
@@ -209,7 +209,7 @@ def _explain_left_out(context: StudyContext, methods: list[str], questions: list
         missing = {name: why for name in methods if (why := job.missing_inputs(name))}
         given = [n for n in missing if job.cohort.label_covariate in map(COVARIATE_COLUMNS.get, find_method(n).needs)]
         if given:
-            sentences.append(f"Left out for '{question}', because it is one of their inputs: {', '.join(given)}.")
+            sentences.append(f"Left out for '{question}', which is one of their inputs: {', '.join(given)}.")
         sentences += [f"Left out for '{question}': {why}." for name, why in missing.items() if name not in given]
     return sentences
 
@@ -232,15 +232,15 @@ def compare_labels(context: StudyContext, arms: list[Arm]) -> Finding:
     summaries = {label: _rank(part, reference) for label, part in rows.items()}
     columns = Counter(re.split("[>=]", question)[0].strip() for question in questions)
     several = " and ".join(column for column, n in columns.items() if n > 1)
-    repeated = f"more than one label is about {several}, and " if several else ""
+    repeated = f" More than one label concerns {several}." if several else ""
     text = [
         f"Over all {len(tables)} labels, {_describe_best(summaries[TOGETHER])}.",
         *describe_differences(summaries[TOGETHER], reference, "mean AUC over labels"),
         *_describe_consistency(summaries, reference, shared),
         *(f"{label}: {_describe_best(one)}." for label, one in summaries.items() if label != TOGETHER),
-        "Holm's correction is over the methods of each label. Labels share scans, so scores are first averaged over "
-        f"labels at each site, with equal weights, and the tests are over sites; {repeated}some sites may lack some "
-        "labels.",
+        "Holm's correction is applied to the methods of each label. Labels share scans, so scores are first averaged "
+        f"over labels at each site, with equal weights, and the tests are over sites.{repeated} Some sites may lack "
+        "some labels.",
         *(f"'{q}', {describe_question(context.job_for(q).cohort_before_exclusions)}." for q in questions),
         *not_asked,
         *describe_left_out(context),
@@ -253,13 +253,13 @@ def compare_labels(context: StudyContext, arms: list[Arm]) -> Finding:
 
 
 def _average_labels(rows: pd.DataFrame, shared: list[str]) -> pd.DataFrame:
-    """Average scores over the labels that a site and seed can be scored for, of arms that have all labels."""
+    """Average scores over the labels for which a site and seed have scores, for arms that have all labels."""
     runs = rows[rows["arm"].isin(shared)].groupby(["arm", "method", "protocol", "fold", "seed"], sort=False)
     return runs.agg({"auc": "mean", "acc": "mean", "epochs": "first", "K": "first"}).reset_index()
 
 
 def _describe_consistency(summaries: dict[str, pd.DataFrame], reference: str, shared: list[str]) -> list[str]:
-    """Say which methods are above the reference for every label, for none, or for some alone."""
+    """State which methods are above the reference for every label, for none, or only for some."""
     columns = {label: one.set_index("arm")[f"minus {reference}"] for label, one in summaries.items()}
     differences = pd.DataFrame(columns).drop(columns=TOGETHER).loc[shared].drop(reference).astype(float)
     if differences.empty:

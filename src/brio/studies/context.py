@@ -67,7 +67,7 @@ class Arm:
 
     @property
     def name(self) -> str:
-        """Its name in tables and folders: ``brio``, ``brio,K=2``."""
+        """Its name in tables and folders, such as ``brio`` or ``brio,K=2``."""
         return ",".join([self.method, *(f"{key}={value}" for key, value in self.settings)])
 
     @property
@@ -118,7 +118,7 @@ class ArmResults:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Folds, seeds, epochs and K, which every row of a study states about the runs behind it."""
+        """Folds, seeds, epochs and K of its runs, which every row of a study states."""
         counts = {"folds": self.rows["fold"].nunique(), "seeds": self.rows["seed"].nunique()}
         return counts | {"epochs": self.summary.epochs, "K": self.summary.K}
 
@@ -175,7 +175,7 @@ def write_reused_results(results: ArmResults, plan: Plan, job: Job, place: Path)
 
 
 LABELS = "labels"
-"""Folder of the arms of other questions, a folder of studies for each."""
+"""Folder of the arms for other labels, with one folder of studies for each label."""
 _OWN_FOLDERS = {"arms", "studies", LABELS, REUSED}
 """A folder that holds one of these has been used for studies before."""
 
@@ -246,7 +246,7 @@ class StudyContext:
         )
 
     def explain_smoke(self, arms: Sequence[Arm] = ()) -> str:
-        """Say why some arms are a smoke run; empty with all folds, three seeds and default settings."""
+        """State why some arms are a smoke run; empty with all folds, three seeds and default settings."""
         spec = self.job.spec
         reasons = ["not every fold"] if spec.folds is not None else []
         reasons += [format_count(spec.seeds, "seed")] if spec.seeds < FULL_SEEDS else []
@@ -267,7 +267,7 @@ class StudyContext:
         return [name for name, reason in missing.items() if not reason]
 
     def job_for(self, label: str | None) -> Job:
-        """Return the job under the labels of a question, on the folds that it leaves; None for its own labels."""
+        """Return the job with the labels of a question, on the folds that it leaves; None: the cohort's own labels."""
         if label not in self._jobs:
             spec = self.job.spec
             job = prepare_job(replace(spec, label=label, folds=None))
@@ -314,7 +314,7 @@ class StudyContext:
         return all(finished)
 
     def _share_progress(self, arms: Sequence[Arm]) -> Iterator[tuple[Arm, Progress]]:
-        """Yield arms, and what reports the progress of each as its share of all."""
+        """Yield arms, each with a function that reports its progress as a share of the total."""
         for number, a in enumerate(arms):
             prefix = f"arm {number + 1} of {len(arms)}, " if len(arms) > 1 else ""
             yield a, report_part(self.progress, number / len(arms), 1 / len(arms), prefix)
@@ -404,7 +404,7 @@ class StudyContext:
     def _find_reused(self, arm: Arm, plan: JobPlan) -> ArmResults | None:
         """Find the results of an arm in the first reused folder that has it; None if it is to be trained.
 
-        Reused are plain arms of the study's own labels, and tuned results only by arms that allow them.
+        Only plain arms with the study's own labels reuse results; tuned results are reused only by arms that allow it.
         """
         if arm.settings or arm.label is not None:
             return None
@@ -464,5 +464,6 @@ def _check_settings(spec: JobSpec) -> None:
             raise BrioError(f"no method has the setting '{key}'; {nearest(key, names)}")
     if split_settings(spec.settings)["harmonise"]:
         raise BrioError(
-            "studies do not support harmonise, because their diagnostics need the original connectomes; use 'brio run'"
+            "studies do not support harmonisation, because their diagnostics need the original connectomes; "
+            "use 'brio run'"
         )

@@ -20,7 +20,7 @@ from .summaries import FACTS, describe_left_out
 WARM, COUNTED = 5, 6
 """Epochs before the measurement, in which kernels are chosen and recorded, and epochs that are measured.
 
-BRIO refreshes its qualifications every M epochs. A multiple of M is measured, so that refreshes have their share."""
+BRIO refreshes its qualifications every M epochs. A multiple of M is measured, so that refreshes count in proportion."""
 
 FEW_K, MANY_K, HALF = "brio, K = 2", "brio, K = 16", "brio, half of the scans"
 COLUMNS = ["arm", "family", "seconds_an_epoch", "peak_memory_mib", "source_scans", "device", *FACTS]

@@ -185,7 +185,7 @@ def measure_shared_regions(S_hat: np.ndarray, seed: np.ndarray) -> np.ndarray:
 
 
 def _describe_repeatability(S_hat: np.ndarray, seed: np.ndarray) -> str:
-    """Say whether the highest regions are the same from seed to seed."""
+    """State whether the highest regions are the same from seed to seed."""
     shares = 100 * measure_shared_regions(S_hat, seed)
     if np.isnan(shares).any():
         return (

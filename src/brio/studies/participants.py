@@ -246,7 +246,7 @@ def _list_variables(cohort: Cohort, participants: pd.DataFrame) -> tuple[list[_V
 
 
 def _make_thirds(name: str, values: np.ndarray, site: np.ndarray) -> _Variable:
-    """A variable in thirds; a third that ties have left empty is no subgroup."""
+    """Divide a variable into thirds; a third that ties leave empty is not a subgroup."""
     code, used, by_site = divide_into_thirds(values, site)
     present, renumbered = np.unique(code, return_inverse=True)
     groups = tuple(("lowest third", "middle third", "highest third")[g] for g in present if g >= 0)

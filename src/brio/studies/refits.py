@@ -1,4 +1,4 @@
-"""What a method makes of other training data: of labels permuted within sites, of fewer sites and participants."""
+"""Methods with other training data: labels permuted within sites, fewer sites, fewer participants."""
 
 from __future__ import annotations
 
@@ -331,7 +331,7 @@ def _summarise_curves(context: StudyContext, rows: pd.DataFrame) -> pd.DataFrame
 
 
 def _describe_gains(summary: pd.DataFrame, several: bool) -> list[str]:
-    """What all source scans are worth against the fewest and the second most of each curve, a sentence each."""
+    """Describe the gain from all source scans over the fewest and the second most of each curve, one sentence each."""
     sentences = []
     name = f" of {display_method(str(summary['arm'].iloc[0]))}" if several else ""
     for label in _AXES.values():

@@ -88,7 +88,7 @@ def find_study(name: str) -> Study:
 
 
 def choose_label(name: str, questions: Sequence[str]) -> str | None:
-    """Return the question that gives all labels of a study; ``labels`` compares several, others take at most one."""
+    """Return the question that defines all labels of a study; ``labels`` compares several, others take at most one."""
     if name == "labels" or not questions:
         return None
     if len(questions) > 1:
@@ -118,7 +118,7 @@ def run_study_shard(name: str, context: StudyContext) -> bool:
 
 
 def _select_studies(name: str, context: StudyContext) -> list[Study]:
-    """Return the studies that a name stands for; an error where one cannot be made under the protocol."""
+    """Return the studies that a name stands for; raise an error if one cannot be made under the protocol."""
     selected = [_STUDIES[key] for key in PAPER] if name == "paper" else [find_study(name)]
     by_kfold = f"studies that support k-fold: {', '.join(one.name for one in list_studies() if one.kfold)}"
     protocol, n_sites = context.job.spec.protocol, len(find_two_class_sites(context.cohort))
@@ -184,7 +184,7 @@ def _describe_devices(arms: list[Arm], context: StudyContext) -> list[str]:
 
 
 _INTERVALS = {"": "95% interval", "difference ": "interval of difference", "random ": "random subgroups"}
-"""What precedes the names of both ends of an interval in a summary, and the header of their column."""
+"""Prefix of the names of both ends of an interval in a summary, and the header of their joint column."""
 
 
 def _format_summary(summary: pd.DataFrame) -> str:

@@ -82,7 +82,7 @@ def _name_differences(tests: pd.DataFrame, reference: str, counts: dict[str, str
 def describe_differences(
     summary: pd.DataFrame, reference: str, quantity: str = "AUC", write: Callable[[float], str] | None = None
 ) -> list[str]:
-    """Describe the differences to a reference, and whether they are significant, a sentence each."""
+    """Describe the differences from a reference, and whether they are significant, one sentence each."""
     column, name = f"minus {reference}", display_name(reference)
     write = write or (lambda points: f"{format_signed(points)} points")
     compared = summary.dropna(subset=[column])
@@ -110,7 +110,7 @@ def describe_differences(
 
 
 def describe_left_out(context: StudyContext, names: Collection[str] | None = None) -> list[str]:
-    """Say which methods were left out and why, a sentence each."""
+    """State which methods were left out and why, one sentence each."""
     return [f"Left out: {why}." for name, why in context.left_out.items() if names is None or name in names]
 
 

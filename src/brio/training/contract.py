@@ -208,9 +208,9 @@ def _covariates(needs: frozenset[str]) -> list[str]:
 
 
 class Inputs:
-    """The scans of a cohort on a device, with what one method needs of them.
+    """The scans of a cohort on a device, with the data that one method needs.
 
-    Nothing here is learned: each row depends on its own scan alone.
+    Nothing here is learned: each row depends only on its own scan.
     """
 
     def __init__(self, connectomes: Connectomes, needs: frozenset[str], settings: Any, requester: str) -> None:
@@ -241,7 +241,7 @@ class Inputs:
     def iterate_reestimates(
         self, request: ReestimateRequest, max_bytes: int | None = None
     ) -> Iterator[tuple[np.ndarray, Scans]]:
-        """Iterate over re-estimates of scans, chunk by chunk; their BOLD is made of the same resampled frames."""
+        """Iterate over re-estimates of scans, chunk by chunk; their BOLD consists of the same resampled frames."""
         connectomes = self.connectomes
         for chunk, A in connectomes.iterate_reestimates(request, max_bytes):
             flat = A.flatten(0, 1)
@@ -334,7 +334,7 @@ class SourceScans:
 
 
 class StepContext:
-    """One training step of one run. At inference neural networks receive None instead.
+    """One training step of one run. At inference, neural networks receive None instead.
 
     Parameters
     ----------
@@ -715,7 +715,7 @@ class MethodFacts:
 
 
 class TensorSpec(NamedTuple):
-    """What a stored tensor must be; its values are always finite."""
+    """Requirements on a stored tensor; its values must always be finite."""
 
     shape: tuple[int | str, ...] | None
     low: float = -math.inf  # range of its values
@@ -753,10 +753,10 @@ class Method(ABC):
     """Part of the key of a run; increase it whenever the predictions of the method change."""
 
     needs_validation: bool = True
-    """Whether the method chooses its model by validation scans; see ``MethodFacts`` for folds without them."""
+    """Whether the method chooses its model on validation scans; see ``MethodFacts`` for folds without them."""
 
     fits_on_cpu: ClassVar[bool] = False
-    """Whether runs are fitted on the CPU, also in a job on a GPU; see :meth:`place_fit`."""
+    """Whether runs are fitted on the CPU, even in a job on a GPU; see :meth:`place_fit`."""
 
     Settings: ClassVar[type]
     """Dataclass of the settings: the type of ``settings`` in the subclass."""
@@ -784,7 +784,7 @@ class Method(ABC):
             Connectomes of the whole cohort. Each run may learn only from its source scans.
         runs : sequence of Run
         progress : Progress
-            Function that is called with a message and the share that is done.
+            Function that is called with a message and the completed share.
 
         Returns
         -------
@@ -817,7 +817,7 @@ class Method(ABC):
         return {"*": ANY_TENSOR}
 
     def changes_after(self, declaration: str, *names: str) -> bool:
-        """Return whether a subclass redefines what makes the state without redefining its declaration."""
+        """Return whether a subclass redefines the methods that make the state, but not its declaration."""
         order = type(self).__mro__
 
         def find_owner(name: str) -> int:

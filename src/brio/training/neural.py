@@ -89,9 +89,9 @@ class NeuralMethod(Method):
     training_only: ClassVar[tuple[str, ...]] = ()
     """Names of parameters, buffers or submodules of the network that inference does not read."""
     site_rows: ClassVar[tuple[str, ...]] = ()
-    """Names of parameters and buffers with a row for each source site; a fitted run keeps those of its own sites."""
+    """Names of parameters and buffers with a row for each source site; a fitted run keeps the rows of its own sites."""
     peak_matrices_per_scan: ClassVar[float] = 28.0
-    """About how many P x P matrices a step keeps alive for each scan; decides how many runs train together."""
+    """Approximate number of P x P matrices that a step keeps for each scan; limits how many runs train together."""
 
     @abstractmethod
     def network(self, shape: InputShape) -> nn.Module:
@@ -108,7 +108,7 @@ class NeuralMethod(Method):
     def learn(self, source: SourceScans) -> Tensors:
         """Learn tensors from the source scans before training; they become ``state.learned``.
 
-        The default is ``mean``, with which the edges of ROIs without signal are filled (``brio.connectome.fill_dead``).
+        By default, this is ``mean``, the values for edges of ROIs without signal (``brio.connectome.fill_dead``).
         """
         return {"mean": source.mean_connectome(self.settings.dead_rois)}
 
@@ -206,7 +206,7 @@ class NeuralMethod(Method):
         """Update the tensors of ``state.inference`` from the current weights. brio calls this before scoring."""
 
     def remove_padding(self, parameters: Tensors, state: RunState, n_sites: int) -> tuple[Tensors, RunState]:
-        """Remove from one run the padding up to the largest number of source sites of its stack.
+        """Remove the padding of one run, which fills it up to the largest number of source sites in its stack.
 
         Parameters
         ----------
@@ -237,7 +237,7 @@ class NeuralMethod(Method):
             Connectomes of the whole cohort. Each run learns only from its source scans.
         runs : sequence of Run
         progress : Progress
-            Function that is called with a message and the share that is done.
+            Function that is called with a message and the completed share.
         checkpoints : CheckpointStore, optional
             Store for the state of the stack between epochs. An interrupted training resumes from there if everything
             that changes in it is in the stack (``params``, ``buffers``, ``state``).
@@ -261,7 +261,7 @@ class NeuralMethod(Method):
         return int(2 * n_sites * self.settings.cell_batch * graph * self.estimate_peak_matrices())
 
     def bytes_per_scan(self, A: Tensor) -> float:
-        """Estimate the memory for one of the graphs A without gradients. It determines how many are in one pass."""
+        """Estimate the memory for one graph A without gradients. It determines how many graphs are in one pass."""
         return A.shape[-1] ** 2 * A.element_size() * self.estimate_peak_matrices() / 2.8
 
     def estimate_peak_matrices(self) -> float:

@@ -34,7 +34,7 @@ def drop_out(x: Tensor, keys: Tensor, p: float) -> Tensor:
 
 
 def _gpu_twin(like: Tensor) -> ModuleType | None:
-    """The module :mod:`.gpu.random_numbers` where its kernels serve a tensor such as this one, else None."""
+    """Return the module :mod:`.gpu.random_numbers` if its kernels support such a tensor, otherwise None."""
     if not like.is_cuda or like.dtype != torch.float32 or not kernels_run_on(like.device):
         return None
     from .gpu import random_numbers

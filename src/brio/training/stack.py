@@ -82,7 +82,7 @@ class SourceCells:
 
     @property
     def real(self) -> np.ndarray:
-        """Which of the members are scans of the cell; the others pad it. Shape [R, E, 2, most]."""
+        """Whether each member is a scan of the cell; the others pad it. Shape [R, E, 2, most]."""
         return np.arange(self.members.shape[-1]) < self.size[..., None]
 
     @property
@@ -233,7 +233,7 @@ class Stack:
     buffers : dict of Tensor, shapes [R, ...]
         Running statistics, changed in place by training steps.
     state : RunState, shapes [R, ...]
-        What each run holds besides its parameters.
+        Tensors of each run besides its parameters.
     inputs, sources, connectomes
         Scans of the cohort, source scans of the runs, connectomes; a restored stack has none of them.
 
@@ -268,7 +268,7 @@ class Stack:
 
     @classmethod
     def build(cls, method: NeuralMethod, connectomes: Connectomes, runs: Sequence[Run]) -> Stack:
-        """Build fresh networks, each initialised from its own seed, and let each run learn what training starts with.
+        """Build new networks, each initialised from its own seed, and learn what each run needs before training.
 
         Parameters
         ----------
@@ -304,7 +304,7 @@ class Stack:
         method : NeuralMethod
             With the settings that the runs were fitted with.
         like : Scans
-            Scans such as those it will predict; they give shape, precision and device.
+            Scans like those to be predicted; they determine shape, precision and device.
         fitted_runs : sequence of FittedRun
             Their tensors have the same shapes.
 
@@ -438,7 +438,7 @@ class Stack:
         ----------
         n_runs : int
         A : Tensor, shape [..., P, P], optional
-            Connectomes such as those of the pass; by default those of the cohort.
+            Connectomes like those of the pass; by default those of the cohort.
 
         Returns
         -------
@@ -495,7 +495,7 @@ class Stack:
 
 
 def is_training_only(name: str, method: NeuralMethod) -> bool:
-    """Return whether a parameter or buffer of a network is, or lies inside, what inference does not read."""
+    """Return whether a parameter or buffer, or a module that contains it, is not read by inference."""
     return any(name == part or name.startswith(f"{part}.") for part in method.training_only)
 
 

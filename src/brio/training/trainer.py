@@ -1,4 +1,4 @@
-"""The training of a stack: stages and steps, which epoch of a run is kept, and how an interrupted training goes on."""
+"""The training of a stack: stages and steps, choice of the epoch of each run, resuming after an interruption."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ COMPACT_BELOW = 0.75
 
 
 class Trainer:
-    """The trainings of one stack, one after the other (a fit, a refit), and the checkpoint that they go on from.
+    """The trainings of one stack, one after the other (a fit, a refit), and the checkpoint from which they resume.
 
-    A training is known by its number: the same stack has the same trainings in the same order.
+    A training is identified by its number: the same stack has the same trainings in the same order.
     """
 
     def __init__(self, method: NeuralMethod, connectomes: Connectomes, store: CheckpointStore | None = None) -> None:
@@ -87,7 +87,7 @@ class Trainer:
         return chosen
 
     def train(self, runs: Sequence[Run], choice: CheckpointChoice, progress: Progress) -> list[FittedRun]:
-        """Train runs together until the choice of each run's checkpoint is made."""
+        """Train runs together until the checkpoint of each run is chosen."""
         number, interrupted = len(self._finished), self._interrupted
         if number < len(interrupted["finished"]):
             trees = zip(interrupted["finished"][number], runs, strict=True)
@@ -134,7 +134,7 @@ class Trainer:
 
 
 def _merge_fits(first: FittedRun, second: FittedRun) -> FittedRun:
-    """The refitted run with what its epoch was chosen by in the first fit; NaN if it diverged in the second."""
+    """Return the refitted run with the score that chose its epoch in the first fit; NaN if the refit diverged."""
     finite = all(bool(t.isfinite().all()) for t in second.tensors.values()) and np.isfinite(second.test_logit).all()
     score = first.validation_auc if finite else float("nan")
     facts: dict[str, Any] = {"trained_epochs": first.trained_epochs, "details": first.details, "steps": first.steps}
@@ -244,7 +244,7 @@ class CheckpointChoice(ABC):
 
     @abstractmethod
     def is_finished(self, epoch: int) -> np.ndarray:
-        """Which runs need no further epoch. Shape [R], bool."""
+        """Whether each run needs no further epoch. Shape [R], bool."""
 
     def select(self, keep: np.ndarray) -> CheckpointChoice:
         """Select some of the runs (boolean mask)."""
@@ -326,7 +326,7 @@ class BestMeanEpoch(BestValidationEpoch):
 
 
 class GivenEpoch(CheckpointChoice):
-    """The checkpoint of each run after an epoch that is given, whatever it scores. ``wanted``: int64, shape [R]."""
+    """The checkpoint of each run after a given epoch, whatever its score. ``wanted``: int64, shape [R]."""
 
     def __init__(self, wanted: np.ndarray) -> None:
         super().__init__(len(wanted))
@@ -366,7 +366,7 @@ class StackTraining:
     epoch: int = 0  # epochs that are finished, of all stages
 
     def select(self, keep: np.ndarray) -> None:
-        """Go on with some rows of the stack (boolean mask, shape [R])."""
+        """Continue with some rows of the stack (boolean mask, shape [R])."""
         self.stack, self.choice = self.stack.select(keep), self.choice.select(keep)
         rows = torch.from_numpy(np.flatnonzero(keep)).to(self.stack.connectomes.device)
         self.optimiser.select(self.stack.params, rows)
@@ -396,7 +396,7 @@ class StackTraining:
         }
 
     def restore(self, tree: Tree) -> None:
-        """Take over from an interrupted training of the same runs, which has just begun anew here."""
+        """Take over from an interrupted training of the same runs, which has just been restarted here."""
         self.done = {int(n): _restore_fitted(one, self.stack.runs[int(n)]) for n, one in tree.pop("done").items()}
         if len(tree["order"]) < len(self.stack):
             self.select(np.isin(np.arange(len(self.stack)), tree["order"]))
@@ -410,7 +410,7 @@ class StackTraining:
 
 
 class CheckpointStore(Protocol):
-    """Where the training of one stack keeps its checkpoint."""
+    """The store of the checkpoint of one stack."""
 
     def load(self) -> StackCheckpoint | None:
         """Return the checkpoint of an interrupted training of the same stack, or None."""
@@ -427,14 +427,14 @@ Tree = dict[str, Any]
 
 
 class StackCheckpoint(NamedTuple):
-    """What is stored of a stack in training."""
+    """What is stored for a stack in training."""
 
     facts: dict[str, Any]  # ready for JSON
     tensors: Tensors  # on the CPU, with the strides of a fresh tensor; no two share memory
 
     @classmethod
     def of_tree(cls, tree: Tree) -> StackCheckpoint:
-        """Make the checkpoint of a training that goes on (``now``) and of those before it (``finished``)."""
+        """Make the checkpoint of a running training (``now``) and of those before it (``finished``)."""
         tensors: Tensors = {}
         facts = {"epoch": tree["now"]["epoch"], "number": len(tree["finished"]) + 1}
         return cls({**facts, "tree": _take_out(tree, "", tensors)}, tensors)
@@ -444,7 +444,7 @@ class StackCheckpoint(NamedTuple):
         return _put_back(self.facts["tree"], self.tensors)
 
     def describe(self) -> str:
-        """Say after which epoch it was stored."""
+        """State after which epoch it was stored."""
         number = self.facts["number"]
         return f"epoch {self.facts['epoch']}" + (f" of training {number}" if number > 1 else "")
 

@@ -2,7 +2,7 @@
 
 Defects are ROIs without signal, duplicates, frames that are not finite, and scans that are too short. Associations are
 those between site and label, scan length and site, covariates (and scan length) and label, and repetition time and
-site. Where participants have several scans, those of their first scans: tests over scans would count people twice.
+site. If participants have several scans, only their first scans are tested, so that no participant counts twice.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LEAST_DEAD = 3  # fewer scans with ROIs without signal are not tested
 
 @dataclass(frozen=True, eq=False)
 class Coverage:
-    """Where the scans of a cohort have signal.
+    """The ROIs and frames in which the scans of a cohort have signal.
 
     Shapes: alive [N, P], valid [T_i], n_valid, finite [N].
     """
@@ -70,11 +70,11 @@ class PatternTest:
 def predict_site_from_patterns(alive: np.ndarray, sites: np.ndarray, ids: np.ndarray) -> PatternTest | None:
     """Predict the site of each scan from its ROIs without signal, and test the accuracy by permutation.
 
-    Scans without such ROIs take part, their pattern being empty: a region that is dead at one whole site reveals that
+    Scans without such ROIs are included with an empty pattern: a region that is dead at one whole site reveals that
     site by being dead, not only by differing from regions that are dead elsewhere. Patterns are compared by their
-    Jaccard overlap and not by the number of ROIs that differ: most patterns have one to three ROIs, and any two of
-    these differ in few. Where several nearest neighbours tie, a scan counts with the share of them at its own site, so
-    that the order of the participants does not matter.
+    Jaccard overlap and not by the number of ROIs that differ, because most patterns have one to three ROIs and any two
+    of these differ in few. If several nearest neighbours tie, a scan counts as the share of them at its own site, so
+    the order of the participants does not matter.
 
     Shapes: alive [N, P], sites, ids [N]. Returns None if fewer than three scans have ROIs without signal, or all scans
     are of one site.
@@ -246,7 +246,8 @@ def _sketch_scans(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Compute signed sums of the ROIs over the first frames, and over the last frames backwards. Each [n, 16, W].
 
-    Backwards, so that two scans aligned at their ends match from index 0 on. Missing or invalid frames are NaN.
+    The last frames are reversed, so that two scans aligned at their ends match from index 0 on. Missing or invalid
+    frames are NaN.
     """
     longest = int(cohort.n_frames[eligible].max(initial=0))
     width = min(WINDOWS[-1] * min_frames, longest)
@@ -311,7 +312,7 @@ def _compute_unit_ranks(x: np.ndarray) -> np.ndarray:
 def _remove_trend(x: np.ndarray, valid: np.ndarray | None = None) -> np.ndarray:
     """Remove mean and linear trend over the valid values of each series (last axis); invalid values become 0.
 
-    This is applied to ranks: in raw values a spike at one end would tilt the trend and leave the same ramp in every
+    This is applied to ranks. In raw values, a spike at one end would tilt the trend and leave the same ramp in every
     scan that has the spike.
 
     Shapes: x [..., Q, T], valid [..., 1, T].
@@ -518,7 +519,7 @@ def measure_label_by_site(cohort: Cohort) -> LabelBySite:
 
 
 def measure_length_by_site(cohort: Cohort) -> LengthBySite:
-    """Measure how scan length differs between and within sites. All acquired frames count, valid or not."""
+    """Measure how scan length differs between and within sites. All acquired frames count, whether valid or not."""
     lengths = pd.Series(cohort.n_frames.astype(np.float64))
     groups = lengths.groupby(cohort.sites)
     total = float(((lengths - lengths.mean()) ** 2).sum())
@@ -589,7 +590,7 @@ def _list_covariates(cohort: Cohort) -> Iterator[tuple[str, np.ndarray, np.ndarr
 
 
 def _names_classes(text: np.ndarray, labels: np.ndarray, classes: tuple[str, str]) -> bool:
-    """Return whether a column says the class in words, as the sex does where the classes are the sexes."""
+    """Return whether a column states the class in words, as sex does if the classes are the sexes."""
     by_class = [set(text[labels == label]) for label in (0, 1)]
     names = [name.strip().casefold() for name in classes]
     return all(

@@ -1,4 +1,4 @@
-"""The self-contained HTML page of a report, and what all pages are made of: templates, style sheets, scripts."""
+"""The self-contained HTML page of a report, and what all pages share: templates, style sheets, scripts."""
 
 from __future__ import annotations
 

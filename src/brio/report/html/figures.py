@@ -52,7 +52,7 @@ def make_scale(shares: Iterable[float | None], mark: float = 0.5) -> Scale:
 
 
 def join_known(intervals: Iterable[Sequence[float]]) -> list[float]:
-    """Join the ends of intervals; those as wide as all shares say nothing and are not drawn."""
+    """Join the ends of intervals; intervals that span the whole scale are uninformative and are not drawn."""
     return [end for ends in intervals if ends and ends[1] - ends[0] < 1 for end in ends]
 
 
@@ -238,9 +238,9 @@ def summarise_assignment(runs: Sequence[RunFactors]) -> dict[str, Any]:
 
 
 def assign_keys(arms: Sequence[EvidenceArm], comparison: Comparison) -> dict[str, int]:
-    """Number every arm, by which charts choose its colour and marker: best method, reference and BRIO come first.
+    """Number every arm, which determines its colour and marker: best method, reference and BRIO come first.
 
-    Then by rank, then all others.
+    They are followed by the other methods by rank, then by all other arms.
     """
     names, ranked = [arm.name for arm in arms], [arm.name for arm in comparison.ranked]
     first = [*ranked[:1], comparison.reference.name if comparison.reference else "", "brio"]
@@ -291,7 +291,7 @@ def build_forest(arms: Sequence[EvidenceArm], facts: dict[str, Any] | None) -> d
 
 
 def build_validation_chart(validations: Sequence[Validation], keys: dict[str, int]) -> dict[str, Any]:
-    """Build the chart of new sites: AUC expected and observed of each model, with the key of its method."""
+    """Build the chart of new sites: expected and observed AUC of each model, with the key of its method."""
     methods = [name for name in dict.fromkeys(one.method for one in validations) if name not in keys]
     keys = keys | {name: len(keys) + k for k, name in enumerate(methods)}
     rows, known = [], []

@@ -1,4 +1,4 @@
-"""What a paper needs of a job: a paragraph on its methods, from stored facts alone, and the references it cites."""
+"""What a paper needs from a job: a paragraph on its methods, from stored facts alone, and its references."""
 
 from __future__ import annotations
 
