@@ -96,6 +96,7 @@ cells = st.sampled_from(["", "x", "0", "1", "1.5", "-1", "inf", "nan", "NA", '"'
 
 @given(st.lists(st.lists(cells, min_size=3, max_size=4), min_size=1, max_size=4), st.sampled_from(["", '"', ",", "\0"]))
 @example([["a", "0", "1"]], "")
+@example([["\r", "x", "0"]], "")
 @settings(max_examples=60)
 def test_a_table_is_what_the_csv_module_reads_or_one_sentence(rows, end):
     """Rows of cells with quotes, gaps and other lengths: all cells are read as they are, or the file is refused."""
