@@ -41,7 +41,7 @@ COMMANDS = [
     (["adapt", "MISSING", "COHORT", "--out", "NEW"], 2, "is not a model"),
     (["explain", "MISSING", "--out", "NEW"], 2, "is not a model"),
     ([*RUN, "--method", "ridge", "--engine", "dask"], 2, "needs one of --workers N, --scheduler ADDRESS and --slurm"),
-    ([*RUN, "--method", "ridge", "--shard", "3/2"], 2, "for example 2/8"),
+    ([*RUN, "--method", "ridge", "--shard", "3/2"], 2, "such as 2/8"),
     (["status", "MISSING"], 2, "this folder does not exist"),
     (["table", "MISSING"], 2, "this folder does not exist"),
     (["audit", "MISSING"], 2, "not a cohort folder"),

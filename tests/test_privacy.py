@@ -92,7 +92,7 @@ def test_the_promises_say_which_files_of_a_job_name_participants(tmp_path, monke
     files = [path for path in Path("job").rglob("*") if path.is_file()]
     named = {path.relative_to("job").parts[0] for path in files if re.search(rb"sim\d{4}", path.read_bytes())}
     page = (Path(__file__).parents[1] / "docs" / "promises.md").read_text(encoding="utf-8")
-    listed = page.partition("These files of a job do so too:")[2].partition("All other files")[0]
+    listed = page.partition("The following files of a job name participants too:")[2].partition("All other files")[0]
     assert {name.rstrip("/") for name in re.findall("`([^`]+)`", listed)} == named
     others = page.partition("All other files")[2].partition("do not")[0]
     assert set(re.findall("`([^`]+)`", others)) <= {path.name for path in files}

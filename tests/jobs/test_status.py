@@ -332,4 +332,4 @@ def test_shards_of_a_study(brio, folder, tmp_path, undrawn):
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/2/3", "-1/2"])
 def test_no_such_shard(text):
-    refuse("for example 2/8", LocalEngine.parse, text)
+    refuse("such as 2/8", LocalEngine.parse, text)

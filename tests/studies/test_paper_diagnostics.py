@@ -110,7 +110,7 @@ def test_differences_to_brio_are_paired_over_folds(table, found, study, column, 
     for k, name in enumerate(sorted(p, key=lambda n: p[n])):
         running = max(running, min(1.0, (len(p) - k) * p[name]))
         assert summary.loc[name, "p"] == pytest.approx(running)
-    assert any("not for other participants" in line for line in found(study).text)
+    assert any("not to other participants" in line for line in found(study).text)
     if study != "mismatch":
         assert sum(line.startswith("Predictive variation is compared fold by fold.") for line in found(study).text) == 1
 
