@@ -400,10 +400,10 @@ def test_the_model_of_the_command_line_is_the_same(method, n_sites, tmp_path):
 def test_a_model_that_holds_scans_is_saved_only_where_the_user_says_so(tmp_path):
     model = BrioClassifier("fc-hgnn", settings={"epochs": 1}, device="cpu", random_state=0)
     model.fit(simulate(Simulation(n_sites=4, per_class=4, n_rois=8, frames=60)))
-    refuse("stores values of single source scans", model.save, tmp_path / "model")
+    refuse("stores values from individual source scans", model.save, tmp_path / "model")
     assert not (tmp_path / "model").exists()
     model.save(tmp_path / "model", holds_scans=True)
-    assert "This model stores values of single source scans" in (tmp_path / "model" / "MODEL_CARD.md").read_text()
+    assert "This model stores values from individual source scans" in (tmp_path / "model" / "MODEL_CARD.md").read_text()
 
 
 def test_a_copy_for_another_process_carries_no_scans(ridge):

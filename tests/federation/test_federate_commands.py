@@ -87,7 +87,7 @@ def test_mail_instead_of_a_common_folder(here, sites):
         ("start --out new --rois site01 --sites 4 --classes a", "classes"),
         ("start --out new --rois site01 --sites 4 --classes a,b --method lasso", "method is 'lasso'"),
         ("start --out new --rois site01 --sites 4 --classes a,b --penalty 0", "--penalty 0.0: must be"),
-        ("start --out new --rois site01 --sites 4 --classes a,b --iterations 101", "iterations is 101"),
+        ("start --out new --rois site01 --sites 4 --classes a,b --iterations 101", "--iterations 101: must be"),
         ("start --out new --rois site01 --sites 4 --classes a,b --evaluation none", "evaluation is 'none'"),
         ("start --out project --rois site01 --sites 4 --classes a,b", "already exists"),
         ("answer nothing site01", "nothing: "),

@@ -168,11 +168,11 @@ def test_evidence_says_how_many_sites_have_an_auc(cohort, fit, tmp_path):
 def test_a_model_that_holds_scans_is_fitted_only_where_the_user_says_so(cohort, fit, monkeypatch):
     spec = specify(cohort, "fc-hgnn")
     monkeypatch.setattr("brio.models.fit.prepare_job", lambda *args: pytest.fail("refused before anything is computed"))
-    refuse(r"stores values of single source scans: .*log-ridge, or give --holds-scans", fit_model, spec)
+    refuse(r"stores values from individual source scans: .*log-ridge, or give --holds-scans", fit_model, spec)
     monkeypatch.undo()
-    assert "stores values of single source scans" not in write_card(fit("ridge"))
+    assert "stores values from individual source scans" not in write_card(fit("ridge"))
     second = write_card(fit("fc-hgnn")).split("\n\n")[1]
-    assert second.startswith("**This model stores values of single source scans**")
+    assert second.startswith("**This model stores values from individual source scans**")
     assert "AUC of 0.99" in second or "AUC of 1.0" in second
 
 

@@ -152,7 +152,9 @@ def test_controls_above_chance_are_the_first_doubt():
     caution = write(arm("ridge", BASE), arm("length-only", high, control=True), arm("other", low, control=True))[2]
     assert caution.startswith("scan length alone (60%) scored above chance without connectomes")
     calm = write(arm("ridge", BASE), arm("other", low, control=True))[2]
-    assert calm.startswith("Confound baselines (other), which see no connectome, did not score clearly above chance")
+    assert calm.startswith(
+        "Confound baselines (other), which see no connectome, did not score significantly above chance"
+    )
     assert write(arm("ridge", BASE))[2].startswith("No confound baseline was run")
 
 

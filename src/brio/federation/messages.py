@@ -22,6 +22,7 @@ from ..cohort.values import refuse_unsafe_names
 from ..errors import BrioError, file_error
 from ..models.text import fill_text
 from ..schemas import StoredCount, StoredNonNegative, StoredShare, from_json, parse_json, read_bounded, to_json
+from ..settings import Exchanges
 from ..storage import write_atomically
 from ..version import __version__
 from .equations import Spread
@@ -47,7 +48,7 @@ class Terms:
     rois: dict[str, list[Any]] = field(repr=False)  # columns of a table, in the order that scans must have
     classes: tuple[str, str]
     penalty: Annotated[float, Meta(gt=0, le=1e6)] = 3.0  # in units of the mean squared norm of the features
-    iterations: Annotated[int, Meta(ge=1, le=100)] = 2
+    iterations: Exchanges = 2
     evaluation: Literal["site-models", "leave-one-site-out"] = "site-models"
     n_sites: Annotated[int, Meta(ge=LEAST_SITES)] = LEAST_SITES  # that answer before the first round is closed
     label: str | None = None  # the question, where it is not the label of the cohorts

@@ -345,7 +345,7 @@ def explain_missing_validation(method: Method, n_sites: int, too_few_sites: bool
     why = "validation_sites=0 leaves none"
     if too_few_sites:
         needed = least + protocol.USUAL_VALIDATION_SITES
-        why = f"validation sites need at least {needed} sites with both classes (here {n_sites})"
+        why = f"a split with validation sites requires at least {needed} sites with both classes (found {n_sites})"
     ways_out = [f"add --set {setting}" if setting else "choose another method"]
     if n_sites > least:
         ways_out.append(f"set protocol.validation_sites to 1{'' if n_sites == least + 1 else f' to {n_sites - least}'}")

@@ -110,12 +110,12 @@ def fit_model(
 
 
 def require_consent_to_scans(method: Method, holds_scans: bool) -> None:
-    """Refuse to write values of single source scans, unless the user has allowed the model to hold them."""
+    """Refuse to write values from individual source scans, unless the user has allowed the model to hold them."""
     if method.facts.keeps_scans and not holds_scans:
         raise BrioError(
-            f"a model of '{method.name}' stores values of single source scans: {method.facts.keeps_scans}. Anyone "
-            "who has it can recognise participants and read their labels. Choose log-ridge, or give --holds-scans and "
-            "treat the model as participant data"
+            f"a model of '{method.name}' stores values from individual source scans: {method.facts.keeps_scans}. "
+            "Anyone who has it can recognise participants and read their labels. Choose log-ridge, or "
+            "give --holds-scans and treat the model as participant data"
         )
 
 

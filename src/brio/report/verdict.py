@@ -119,7 +119,7 @@ def _describe_controls(evidence: Evidence) -> str:
         return f"{names} scored above chance without connectomes, so part of any score may not come from the brain"
     if controls:
         names = join_names([arm.title for arm in controls])
-        return f"Confound baselines ({names}), which see no connectome, did not score clearly above chance"
+        return f"Confound baselines ({names}), which see no connectome, did not score significantly above chance"
     label = "sex" if evidence.label_is_sex else evidence.label_covariate
     shortcuts = ", ".join(name for name in ("age", "sex", "motion") if name != label)
     which = "No confound baseline"
