@@ -59,7 +59,7 @@ GROUPS = {
         "level": "Level of tests",
     },
 }
-"""Pages with their short titles, by group, in the order of the index; the last lists the comparisons of all others."""
+"""Short titles of the pages by group, in the order of the index. The last page lists the comparisons of all others."""
 PAGES = [name for pages in GROUPS.values() for name in pages]
 WITH_VERDICTS = (
     "unseen-sites",
@@ -83,16 +83,16 @@ def load_page(name: str) -> Any:
 
 
 class EmptyLines(Extension):
-    """Keep empty lines after statements, which part blocks; Jinja would skip them."""
+    """Keep the empty lines after statements, which separate blocks and which Jinja would otherwise remove."""
 
     def preprocess(self, source: str, name: str | None, filename: str | None = None) -> str:
-        """Write an empty comment before them."""
+        """Insert an empty comment before each empty line."""
         return re.sub(r"^(%%.*\n)(?=\n)", r"\1{##}", source, flags=re.MULTILINE)
 
 
 @cache
 def make_environment() -> Environment:
-    """Make the one reader of templates."""
+    """Create the Jinja environment shared by all pages."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         undefined=StrictUndefined,
@@ -115,7 +115,7 @@ def render_page(name: str, **values: Any) -> str:
 
 
 def judge_claims() -> list[tuple[str, ...]]:
-    """Judge every claim of the paper: the page that checks it, the claim, what was measured, and the verdict."""
+    """Return page, claim, measured result and verdict for every claim of the paper."""
     return [(name, *verdict) for name in WITH_VERDICTS for verdict in load_page(name).judge_claims()]
 
 
@@ -133,7 +133,7 @@ def draw_figures() -> dict[str, Any]:
 
 
 def fill_readme(text: str) -> str:
-    """Return the README with the small table of results between its two markers; without markers, as it is."""
+    """Insert the small table of results between the two markers of the README; return it unchanged without markers."""
     if BEGIN not in text:
         return text
     before, rest = text.split(BEGIN, 1)

@@ -48,7 +48,7 @@ class Row(NamedTuple):
 
     @property
     def ratio(self) -> float | None:
-        """Time of the contender over that of brio."""
+        """Time taken by the contender divided by the time taken by brio."""
         return None if self.other is None or self.own is None else self.other / self.own
 
     @property
@@ -74,7 +74,7 @@ class Row(NamedTuple):
 
     @property
     def aim(self) -> tuple[str, str, str]:
-        """What was aimed at, whatever the machine."""
+        """The target, which is the same on every machine."""
         return self.work, self.contender, self.goal
 
     @property
@@ -84,18 +84,18 @@ class Row(NamedTuple):
 
     @property
     def own_time(self) -> str:
-        """The time of brio; empty where it was not measured."""
+        """Table cell: the time taken by brio; empty if it was not measured."""
         return "" if self.own is None else format_seconds(self.own)
 
     @property
     def own_cell(self) -> str:
-        """The time of brio, and how many times its floor that is, for a table."""
+        """Table cell: the time taken by brio, as seconds and as a multiple of its floor."""
         over_floor = "" if self.floor is None or self.own is None else f" ({fixed(self.own / self.floor)}x)"
         return keep_together(self.own_time) + over_floor
 
 
 def read_rows(kept: dict[str, Any]) -> Iterator[Row]:
-    """Read the rows of a kept benchmark; a target in seconds stands in the first row of its work."""
+    """Read the rows of a stored benchmark; a target in seconds is in the first row of its work."""
     for work, entry in kept["work"].items():
         others = {name: seconds for name, seconds in entry["seconds"].items() if name != "brio"}
         own, most = Row(work, entry["seconds"]["brio"], entry["floor"], None), entry["most_seconds"]
@@ -118,7 +118,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def read_kept() -> list[dict[str, Any]]:
-    """Read what is kept of the benchmarks, one entry per machine."""
+    """Read the stored benchmarks, one entry per machine."""
     kept = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(FOLDER.glob("*.json"))]
     if not kept:
         raise FileNotFoundError(f"no benchmark in {FOLDER}")
@@ -132,7 +132,7 @@ def list_targets() -> list[Row]:
 
 
 def count_met(rows: list[Row]) -> tuple[int, pd.Series]:
-    """Count the targets that are met on every machine; and say of those measured on several whether all missed them."""
+    """Count targets met on every machine; for those measured on several, return whether all machines missed them."""
     outcomes = pd.Series([row.outcome for row in rows], index=pd.MultiIndex.from_tuples([row.aim for row in rows]))
     by_aim = outcomes.groupby(level=[0, 1, 2])
     met, missed = (by_aim.agg(lambda own, word=word: (own == word).all()) for word in ("met", "missed"))
@@ -145,7 +145,7 @@ def list_versions(machine: dict[str, str]) -> str:
 
 
 def join_comments(name: str) -> str:
-    """Return the lines before the table of a stored measurement, which say its conditions, as a paragraph."""
+    """Return the conditions of a stored measurement (the lines before its table) as a paragraph."""
     lines = takewhile(lambda line: not line.startswith("|"), read_measurement(name).splitlines())
     return " ".join(line.removeprefix("# ") for line in lines).strip()
 
@@ -229,7 +229,7 @@ def sum_studies(measured: pd.DataFrame) -> Row:
 
 
 def list_ratios(kept: dict[str, Any]) -> pd.DataFrame:
-    """Return the ratio to each contender, under its work, for the figure."""
+    """Return the ratio to each contender for the figure, grouped by work."""
     every = [(row.contender.split(",")[0], row.ratio, row.work) for row in read_rows(kept) if row.ratio is not None]
     names = [name + ")" * ("(" in name and ")" not in name) for name, *_ in every]
     return pd.DataFrame(every, index=names, columns=["contender", "mean", "group"])

@@ -14,7 +14,7 @@ from .evidence import ATLASES, read_arms
 
 STUDY = "calibration"
 QUANTITIES = {"slope": ("slope", 1.0), "in_the_large": ("in the large", 0.0)}
-"""What is estimated at each site: words for it, and its value where probabilities hold."""
+"""Quantities estimated at each site: display name, and value if probabilities are calibrated."""
 
 
 @cache
@@ -25,7 +25,7 @@ def sites(atlas: str, method: str) -> pd.DataFrame:
 
 @cache
 def mean(atlas: str, method: str, quantity: str) -> SiteMean:
-    """Return the mean of a quantity over sites (random effects), and where it lies at a new site."""
+    """Return the random-effects mean of a quantity over sites, and its interval at a new site."""
     own = sites(atlas, method)
     return average_over_sites(own[quantity].to_numpy(), own[f"{quantity}_se"].to_numpy())
 
@@ -38,7 +38,7 @@ def miscalibrated(atlas: str, method: str, quantity: str) -> list[str]:
 
 
 def list_means(quantity: str) -> pd.DataFrame:
-    """Return the mean of a quantity of each atlas and method, whether the ideal lies in it, and the sites off."""
+    """Return the mean of a quantity per atlas and method, whether its interval includes the ideal, and sites off."""
     rows = []
     for atlas in ATLASES:
         for method in read_arms(STUDY, atlas):
@@ -49,7 +49,7 @@ def list_means(quantity: str) -> pd.DataFrame:
 
 
 def find_reach(quantity: str) -> tuple[float, float]:
-    """Return how far the intervals of a quantity at a new site reach, over methods and atlases."""
+    """Return the lowest and highest limit of the intervals at a new site over all methods and atlases."""
     own = list_means(quantity)["own"]
     return min(mean.new_low for mean in own), max(mean.new_high for mean in own)
 
@@ -60,7 +60,7 @@ def share_at(logit: float) -> float:
 
 
 def list_sites(atlas: str, method: str, quantity: str) -> pd.DataFrame:
-    """Return a quantity at each site, lowest first, below its mean and where a new site lies, for the figure."""
+    """Return the rows of the figure: mean, interval at a new site, then the value at each site (lowest first)."""
     own, every = sites(atlas, method).sort_values(quantity), mean(atlas, method, quantity)
     reach = 1.96 * own[f"{quantity}_se"]
     table = pd.DataFrame({"mean": own[quantity], "low": own[quantity] - reach, "high": own[quantity] + reach})

@@ -91,9 +91,9 @@ FAMILIES = {
     "versus full scans",
     "repeats": "one pair, not corrected",
 }
-"""Families of comparisons, each declared here and nowhere else: which pairs are corrected together by Holm's method."""
+"""Families of comparisons (pairs corrected together by Holm's method). Families are declared only here."""
 VERDICTS: dict[tuple[str, str, str, str], tuple[float, float, float]] = {}
-"""(Family, where, method, reference) -> difference, p by the tests of before, and p now, both corrected."""
+"""(Family, where, method, reference) -> difference and corrected p values by the earlier and the current test."""
 
 
 def name_family(family: str) -> str:
@@ -129,7 +129,7 @@ def compare_sites(
 
 
 def record_verdicts(table: pd.DataFrame, reference: str, family: str, where: str) -> None:
-    """Keep what became of the comparisons of a family, for the page on the level of tests."""
+    """Store the comparisons of a family for the page on the level of tests."""
     if family not in FAMILIES:
         raise KeyError(f"the family {family} is not declared")
     for name, row in table.iterrows():
@@ -184,7 +184,7 @@ def difference_cells(differences: pd.DataFrame, name: str, digits: int = 1) -> s
 
 
 def group_rows(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Return tables below each other as the rows of a figure, each under its heading."""
+    """Stack tables as the rows of a figure, each under its heading."""
     return pd.concat([table.assign(group=heading) for heading, table in tables.items()])
 
 
@@ -194,7 +194,7 @@ def shown(differences: pd.DataFrame, direction: int) -> pd.DataFrame:
 
 
 Verdict = tuple[str, str, str]
-"""What became of a claim of the paper: what it says; what was measured here; the word for it, see :func:`judge`."""
+"""Claim of the paper, measured result, and verdict (see :func:`judge`)."""
 
 
 def judge(n_shown: int, n_opposite: int, n: int) -> str:
@@ -217,7 +217,7 @@ def judge_parts(held: Iterable[bool]) -> str:
 
 
 def count_shown(tables: Iterable[pd.DataFrame]) -> tuple[int, int, int]:
-    """Count the comparisons of some tables that are significantly below and above their reference, and all."""
+    """Return the numbers of comparisons significantly below and above the reference, and of all comparisons."""
     together = pd.concat(tables)
     return len(shown(together, -1)), len(shown(together, 1)), len(together)
 

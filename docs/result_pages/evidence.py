@@ -27,30 +27,30 @@ _COHORTS = {"aal116": "abide-aal", "cc200": "abide-cc"}
 OWN_STUDIES = ("permutation", "learning-curve", "subgroups", "calibration", "decision-curve", "adaptation")
 """Studies of ours that have a page each. Their arms have no validation sites."""
 STUDIED_RUNS = "brio-versions/aal116/version-3"
-"""Runs of BRIO and its ablations that the studies of AAL116 are made of."""
+"""Runs of BRIO and its ablations that the studies of AAL116 use."""
 
 _read_job = cache(StoredJob.read)  # some folders lie in others
 
 
 def atlas_label(atlas: str) -> str:
-    """Return an atlas as readers know it."""
+    """Return the display name of an atlas."""
     return atlas.upper()
 
 
 def by_atlas(function: Callable[..., Any], *args: Any, row: str | None = None) -> pd.DataFrame:
-    """Return what a function says on each atlas, one row each: a Series, or one row of a table."""
+    """Call a function for each atlas and return one row per atlas (a Series, or the given row of a table)."""
     parts = {atlas: function(atlas, *args) for atlas in ATLASES}
     return pd.DataFrame({atlas: part if row is None else part.loc[row] for atlas, part in parts.items()}).T
 
 
 def stack_atlases(function: Callable[..., pd.DataFrame], *args: Any) -> pd.DataFrame:
-    """Return the tables of a function on each atlas below each other, with the atlas as a column."""
+    """Call a function for each atlas and stack its tables, with the atlas as a column."""
     return pd.concat([function(atlas, *args).assign(atlas=atlas) for atlas in ATLASES])
 
 
 @cache
 def read_jobs(folder: str) -> tuple[StoredJob, ...]:
-    """Read every job in a folder of ``evidence/``, in the order of their paths; smoke runs are refused."""
+    """Read every job in a folder of ``evidence/``, in the order of their paths; reject smoke runs."""
     jobs = tuple(_read_job(file.parent) for file in sorted((EVIDENCE / folder).rglob(RESULTS)))
     if not jobs:
         raise FileNotFoundError(f"no {RESULTS} in {EVIDENCE / folder}")
@@ -108,7 +108,7 @@ def read_measurement(name: str) -> str:
 
 
 def read_measured_table(name: str, numbers: Iterable[str] = ()) -> pd.DataFrame:
-    """Read the one Markdown table in the stored output of a benchmark. Cells are strings but in columns of numbers."""
+    """Read the one Markdown table in the stored output of a benchmark. Cells are strings, except in numeric columns."""
     table = _parse_table(read_measurement(name))
     return table.assign(**{column: pd.to_numeric(table[column]) for column in numbers})
 
@@ -147,7 +147,7 @@ def name_source(*folders: str) -> str:
 
 
 def describe_protocol(runs: pd.DataFrame) -> str:
-    """Say how the folds of leave-one-site-out jobs are made up, from their runs."""
+    """Describe the folds of leave-one-site-out jobs from their runs."""
     sites, seeds = runs["fold"].nunique(), runs["seed"].nunique()
     (validation,) = {len(str(names).split(";")) if pd.notna(names) else 0 for names in runs["validation_sites"]}
     held = f"{validation} validation sites and {sites - 1 - validation} source sites"
@@ -161,7 +161,7 @@ def describe_studied_runs() -> str:
 
 
 def read_record(name: str, atlas: str) -> StudyRecord:
-    """Read what a study of ours says about itself; a smoke run is refused."""
+    """Read the `study.json` of one of our studies; reject smoke runs."""
     record = read_stored_study(f"studies/{atlas}/{name}").record
     if record.smoke:
         raise ValueError(f"study '{name}' on {atlas} is a smoke run: it has no place in the result pages")
@@ -177,7 +177,7 @@ def read_arms(name: str, atlas: str) -> dict[str, pd.DataFrame]:
 
 
 def write_study_commands(name: str) -> str:
-    """Return the commands that made a study of ours on both atlases, from the options it has stored."""
+    """Return the commands that produced one of our studies on both atlases, from its stored options."""
     return write_commands(_compose_command(name, atlas) for atlas in ATLASES)
 
 
@@ -193,7 +193,7 @@ def _compose_command(name: str, atlas: str) -> str:
 
 
 def describe_study(name: str) -> str:
-    """Say of which scans, folds and seeds a study of ours was made."""
+    """Describe the scans, folds and seeds of one of our studies."""
     ((scans, folds, seeds),) = {(r.n_scans, r.folds, r.seeds) for r in (read_record(name, a) for a in ATLASES)}
     return (
         f"The study uses {scans:,} scans of ABIDE I, with {folds} folds and {seeds} seeds. Each fold has one test "

@@ -59,12 +59,12 @@ def paper_ranks() -> pd.Series:
 
 @cache
 def propositions() -> dict[str, str]:
-    """Return what the two propositions come to in trained models, by quantity."""
+    """Return the results on the two propositions in trained models, by quantity."""
     return read_study_summary(f"{STUDIES}/propositions").set_index("quantity")["value"].to_dict()
 
 
 def list_gains() -> pd.DataFrame:
-    """Return qualification minus the other rankings, under the number of factors that are kept, for the figure."""
+    """Return qualification minus each other ranking for the figure, grouped by the number of factors kept."""
     kept, factors = reverse(kept_differences()), count_factors()
     return group_rows({f"{factors[s]} of {factors[100.0]} factors kept": kept.loc[s] for s in kept.index.unique(0)})
 
@@ -80,13 +80,13 @@ def judge_claims() -> list[Verdict]:
     return [
         (
             "When only some factors are kept, ranking by qualification gives the highest AUC",
-            f"significant in {below} of {n} comparisons, {chance} of these with random order",
+            f"significant in {below} of {n} comparisons, including {chance} with random order",
             judge(below, above, n),
         ),
         (
             "Five regions have the highest scores",
             "not reproduced; our ranking changes from run to run. "
-            f"{among} of the five are among the {TOP} highest here; "
+            f"{among} of the five are among our {TOP} highest-scoring regions; "
             f"their ranks are {in_words(map(str, ranks))} of {len(regions())}",
             judge_parts(ranks <= TOP),
         ),

@@ -57,7 +57,7 @@ def judge_claims() -> list[Verdict]:
         ),
         (
             "Peak memory does not depend on K or the number of source scans",
-            f"the range of memory is {fixed(spread)} times the memory of BRIO (up to {SAME_MEMORY:g} "
+            f"largest minus smallest memory: {fixed(spread)} times the memory of BRIO (up to {SAME_MEMORY:g} "
             "would count as equal)",
             judge_parts([spread <= SAME_MEMORY]),
         ),
