@@ -97,6 +97,8 @@ class Result(StoredJob):
     >>> result = run(simulate(Simulation(n_sites=4, per_class=6)), ["ridge"], device="cpu")
     >>> len(result.rows), list(result.table().index)
     (4, ['ridge'])
+    >>> print(result)  # doctest: +ELLIPSIS
+    method  AUC ...
     """
 
     def table(self) -> pd.DataFrame:
@@ -174,6 +176,11 @@ class Result(StoredJob):
         from .report.write import write_report
 
         return write_report(self.folder, path, predictions)
+
+    def __repr__(self) -> str:
+        header, rows = self.text_table()
+        table = pd.DataFrame(rows, columns=header).to_string(index=False)
+        return "\n".join([table, "Scores in percent", *self.notes, f"Folder: {self.folder}"])
 
     def _repr_html_(self) -> str:
         header, rows = self.text_table()

@@ -74,7 +74,7 @@ def test_those_without_a_value_and_small_sites_are_left_out_and_counted(cohort):
     n = int((cohort.sites == "site02").sum())
     told = describe_question(asked)
     assert (
-        f"left out: 3 participants without sex and {n} participants at sites with fewer than 5 participants of a class"
+        f"left out: 3 participants without sex and {n} participants at sites with fewer than 5 participants in either"
         in told
     )
     assert "(site02)" in told

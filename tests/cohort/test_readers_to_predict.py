@@ -294,7 +294,7 @@ def test_cohort_folder_is_read_in_place(tmp_path):
     content = bytearray((tmp_path / "cohort" / "frames.npy").read_bytes())
     content[-1] ^= 1
     (tmp_path / "cohort" / "frames.npy").write_bytes(content)
-    refuse_scans("was changed or damaged", tmp_path / "cohort")
+    refuse_scans("changed or damaged", tmp_path / "cohort")
 
 
 def test_a_cohort_that_lost_its_header_is_named_with_the_file(tmp_path):

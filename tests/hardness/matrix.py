@@ -127,7 +127,7 @@ def _spoil(recipe: Recipe, pattern: str, kind: str, stored: bool, seed: str) -> 
         SPOILS[kind][what](min(box.glob(pattern)), random.Random(seed))
 
     expected: Expected = "same" if stored else "refused" if file in NEEDED and kind in UNREADABLE else "either"
-    names = (file, "was changed or damaged", "SHA256SUMS") if stored else (file, file.split(".")[0], part)
+    names = (file, "changed or damaged", "SHA256SUMS") if stored else (file, file.split(".")[0], part)
     names = () if "*" in file or file == "options.toml" else names
     return Case(recipe, kind, f"{pattern}: {what}", recipe.outputs, spoil, expected, names)
 

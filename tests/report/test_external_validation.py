@@ -106,7 +106,7 @@ def test_few_scans_have_no_auc_in_a_report(made, job, tmp_path):
             "has no predictions.csv; give the folder that 'brio predict --out' wrote",
         ),
         (lambda folder: (folder / "validation.json").unlink(), "has no validation.json"),
-        (lambda folder: (folder / "validation.json").write_text("{}"), "was changed or damaged"),
+        (lambda folder: (folder / "validation.json").write_text("{}"), "changed or damaged"),
         (
             lambda folder: change_json(folder / "validation.json", lambda one: one["auc"].update(value="high")),
             "auc.value is 'high', expected a finite number or null",

@@ -61,7 +61,7 @@ def test_numbers_of_many_digits_are_numbers(seconds):
         ("", "is empty"),
         ("fold,seed,auc\n", "has no rows"),
         ("fold,seed\nNYU,0\n", "has no column 'auc'"),
-        ("fold,seed,auc,seed\nNYU,0,1,1\n", "has the column 'seed' twice"),
+        ("fold,seed,auc,seed\nNYU,0,1,1\n", "has the column 'seed' more than once"),
         ("fold,seed,auc\nNYU,0,1\nKKI,0\n", "line 3 has 2 cells, but the header has 3"),
         ('fold,seed,auc\n"NYU",0,1\n\n"K\nKI",0\n', "line 5 has 2 cells, but the header has 3"),
         ('fold,seed,auc\n"NYU,0,1\nKKI,0,1\n', "line 3 cannot be read (unexpected end of data)"),

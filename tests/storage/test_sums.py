@@ -82,9 +82,9 @@ def test_sha256sum_reads_them(folder):
 @pytest.mark.parametrize("damage", [b"old_a", b"old", b"", b"old a\n"])
 def test_a_damaged_file_is_named_with_the_remedy(folder, damage):
     (folder / "a.csv").write_bytes(damage)
-    with pytest.raises(BrioError, match=r"a\.csv: was changed or damaged since it was written; repeat it"):
+    with pytest.raises(BrioError, match=r"a\.csv: has been changed or damaged since it was written; repeat it"):
         read_stored(folder / "a.csv", "repeat it")
-    refuse(r"a\.csv: was changed", storage.check_all, folder, "repeat it")
+    refuse(r"a\.csv: has been changed", storage.check_all, folder, "repeat it")
     assert read_stored(folder / "b.json", "repeat it") == b"old b"
 
 

@@ -262,8 +262,8 @@ def describe_question(cohort: Cohort) -> str:
     if asks["without_value"]:
         left_out.append(f"{format_count(asks['without_value'], 'participant')} without {asks['column']}")
     if asks["small_sites"]:
-        small = f"sites with fewer than {asks['min_class']} participants of a class ({', '.join(asks['small_sites'])})"
-        left_out.append(f"{format_count(asks['at_small_sites'], 'participant')} at {small}")
+        small, sites = f"sites with fewer than {asks['min_class']} participants in either class", asks["small_sites"]
+        left_out.append(f"{format_count(asks['at_small_sites'], 'participant')} at {small} ({', '.join(sites)})")
     sentence += f"; left out: {' and '.join(left_out)}" if left_out else ""
     if asks["question"].endswith(SITE_MEDIAN):
         sentence += "; the median of a site is taken over all its participants: it defines the label and is not learned"

@@ -228,7 +228,7 @@ def site_cross_entropy(site_logit: Tensor, batch: Batch) -> Tensor:
 
 
 def reverse_gradient(x: Tensor, strength: Tensor | float) -> Tensor:
-    """Return x, and multiply its gradient by ``-strength`` on the way back (Ganin et al. 2016)."""
+    """Return x; in the backward pass, multiply its gradient by ``-strength`` (Ganin et al. 2016)."""
     return x * -strength + (x * (1.0 + strength)).detach()
 
 

@@ -326,7 +326,7 @@ def check_rows(content: bytes, path: Path, separator: str, remedy: str = REPEAT_
     header = next(csv.reader(io.StringIO(text.lstrip("\r\n"), newline=""), delimiter=separator))
     name, count = Counter(header).most_common(1)[0]
     if count > 1:
-        raise file_error(path, f"has the column {show_value(name)} twice", remedy)
+        raise file_error(path, f"has the column {show_value(name)} more than once", remedy)
     return text
 
 

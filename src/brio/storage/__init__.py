@@ -503,7 +503,7 @@ def check_stored(path: Path, remedy: str, content: bytes | None = None) -> None:
     if digest in allowed:
         return
     if allowed:
-        raise BrioError(f"{path}: was changed or damaged since it was written; {remedy}")
+        raise BrioError(f"{path}: has been changed or damaged since it was written; {remedy}")
     problem = "is missing" if sums is None else f"has no line for {path.name}"
     raise BrioError(f"{path.parent / SUMS}: {problem}; {remedy}")
 
@@ -527,7 +527,7 @@ def check_all(folder: Path, remedy: str, required: Iterable[str] = ()) -> list[s
         if not (folder / name).is_file():
             raise BrioError(f"{folder / name}: is missing, although {SUMS} lists it; {remedy}")
         if _hash_readable(folder / name, remedy) != digest:
-            raise BrioError(f"{folder / name}: was changed or damaged since it was written; {remedy}")
+            raise BrioError(f"{folder / name}: has been changed or damaged since it was written; {remedy}")
     for name in required:
         if name not in sums.listed:
             raise BrioError(f"{folder / SUMS}: has no line for {name}; {remedy}")

@@ -198,7 +198,9 @@ def find_fc(src: Path, options: ImportOptions) -> Layout:
     """
     measure, sessions = options.measure, options.sessions
     if not options.labels_required:
-        raise BrioError(f"{src}: predictions need frames, because their intervals are computed from frames")
+        raise BrioError(
+            f"{src}: contains connectomes, but predictions need time series, from which their intervals are computed"
+        )
     if measure is not None and measure not in MEASURES:
         raise BrioError(f"--measure {measure}: unknown measure; {nearest(measure, MEASURES)}")
     if sessions in ("join", "average"):
