@@ -60,7 +60,7 @@ def test_a_refused_resume_changes_nothing(here):
     damage(here / "job" / "facts.json", "removed")
     (here / "job" / ".lock").unlink()
     before = take_snapshot(here)
-    assert "run.json: was changed" in refuse("run", "cohort", "--out", "job", *RUN)
+    assert "run.json: has been changed" in refuse("run", "cohort", "--out", "job", *RUN)
     assert take_snapshot(here) == before
 
 
@@ -75,7 +75,7 @@ def test_what_is_advised_helps(here):
         assert "5 of 5 runs are finished" in command(*resume).out
     run = sorted((here / "job" / "runs").iterdir())[2]
     damage(run / "weights.safetensors", "flipped")
-    assert f"{run.name}/weights.safetensors: was changed" in (line := refuse(*resume))
+    assert f"{run.name}/weights.safetensors: has been changed" in (line := refuse(*resume))
     assert "remove its folder and run the command of the job again" in line
     shutil.rmtree(run)
     assert "4 of 5 runs are finished" in command(*resume).out
