@@ -265,7 +265,7 @@ def test_sites_with_one_class_or_few_are_named_not_excluded() -> None:
     assert [c.after for c in result.sites] == [(12, 0), (8, 4), (6, 6), (6, 6)]
     text = format_audit(result)
     assert "one class only: A 12/0" in text
-    assert "fewer than 5 in a class: B 8/4" in text
+    assert "fewer than 5 in either class: B 8/4" in text
 
 
 def test_a_site_that_loses_all_its_scans_is_said() -> None:

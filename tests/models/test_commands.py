@@ -73,7 +73,7 @@ def test_a_model_is_fitted_evaluated_and_used(fitted, predicted, folders):
     assert low < auc.low, "one site varies more than the mean of five"
     assert scores["expected"]["auc"] == {"value": auc.value, "low": low, "high": high}
     assert predicted.text.index("external validation: ") < predicted.text.index("scans predicted")
-    assert "low and high are an interval for other minutes of the same scan" in predicted.text
+    assert "low and high are the ends of an interval for other minutes of the same scan" in predicted.text
 
 
 def test_a_left_out_site_is_new_to_the_model(folders, cohort):

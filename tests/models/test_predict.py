@@ -422,7 +422,7 @@ def test_external_scores_are_within_sites_as_those_of_the_evidence():
     assert (found.n_small_sites, found.warning) == (0, "")
     few = np.flatnonzero((site != "C") | (label == 0) | (np.arange(len(label)) == np.flatnonzero(label)[-1]))
     small = score(cohort.select(few), logit[few])
-    assert small.warning.startswith("1 of 3 sites has fewer than 5 participants of a class, but the mean")
+    assert small.warning.startswith("1 of 3 sites has fewer than 5 participants in either class, but the mean")
     alone = score(cohort.select(site == "A"), logit[site == "A"])
     assert alone.auc == alone.pooled.auc  # DeLong's interval
     assert alone.auc.value == pytest.approx(areas[0])
@@ -487,8 +487,8 @@ def test_few_labelled_scans_are_called_too_few(ridge, new_scans):
         text = "; ".join(scores.describe(some.classes, tabulate_scores(scores, {})))
         page = render_prediction_page(ridge, some, found)
         right = int(((found.logit > 0) == some.labels).sum())
-        assert (f"{right} of 13 correct; fewer than 5 participants of a class are too few to judge" in text) == few
-        assert ("Fewer than 5 participants of a class" in page) == few
+        assert (f"{right} of 13 correct; fewer than 5 participants in either class are too few to judge" in text) == few
+        assert ("Fewer than 5 participants in either class" in page) == few
         for words in ("AUC", "Brier score"):
             assert (f"{words}" in text.split("correct; fewer")[0]) == (not few)
         assert ('<th scope="row">AUC' in page) == (not few)

@@ -64,7 +64,7 @@ def _read_column(cohort: Cohort, name: str, requester: str) -> np.ndarray:
 
 
 def _convert_numbers(values: pd.Series, names: np.ndarray, what: str, remedy: str) -> pd.Series:
-    """Convert values to numbers; neither text that is no number nor an infinite value is a missing one."""
+    """Convert values to numbers; text that is not a number, and infinite values, are refused, not taken as missing."""
     numbers = pd.to_numeric(values, errors="coerce").astype(float)
     unusable = (values.notna() & ~(numbers.abs() <= LARGEST_COVARIATE)).to_numpy()
     if unusable.any():
@@ -275,7 +275,7 @@ Answer = tuple[np.ndarray, tuple[str, str]]
 
 
 def _compare_numbers(column: str, values: pd.Series, asked: str, sites: np.ndarray, participants: np.ndarray) -> Answer:
-    """Label 1 above a number or the median of the own site, 0 up to it, -1 without a value."""
+    """Assign label 1 above a number or the median of the site, 0 up to it, and -1 if there is no value."""
     remedy = f"which is not a number; ask '{column}=VALUE', or correct the table and import again"
     numbers = _convert_numbers(values, participants, f"'{column}'", remedy)
     if asked == SITE_MEDIAN:
@@ -290,7 +290,7 @@ def _compare_numbers(column: str, values: pd.Series, asked: str, sites: np.ndarr
 
 
 def _compare_values(column: str, values: pd.Series, asked: str | None, participants: np.ndarray) -> Answer:
-    """Label 1 for a value and 0 for others, or 0 and 1 for the two values of a column; -1 without a value."""
+    """Assign label 1 to a value and 0 to others, or 0 and 1 to the two values of a column; -1 if there is no value."""
     text = values.map(_write_value, na_action="ignore").astype(object)
     if column == "sex" and asked is None:
         return _convert_sex(text, participants, "sex").fillna(-1).to_numpy(dtype=np.int64), ("F", "M")

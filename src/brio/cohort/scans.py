@@ -124,7 +124,7 @@ def hash_scan(frames: np.ndarray) -> str:
 
 
 def find_joined_scans(provenance: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Find the hashes of the scans that each joined scan of a cohort was made of."""
+    """Find the hashes of the scans from which each joined scan of a cohort was made."""
     inner = provenance.get("cohort")
     stored = (inner if isinstance(inner, Mapping) else provenance).get(JOINED_SCANS)
     return dict(stored) if isinstance(stored, Mapping) else {}

@@ -81,7 +81,7 @@ def convert_column(column: pd.Series) -> pd.Series:
 
 
 def _is_code(text: str) -> bool:
-    """Return whether digits are a name: they begin with a zero, or are more than a number holds exactly."""
+    """Return whether digits are a name: they begin with a zero, or are more than a number can hold exactly."""
     digits = text.lstrip("+-")
     return digits.isdecimal() and ((len(digits) > 1 and digits[0] == "0") or len(digits) > EXACT_DIGITS)
 

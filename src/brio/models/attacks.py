@@ -71,7 +71,7 @@ def _attack(
 ) -> tuple[float, float, float]:
     """AUC for having been inside, and for the label inside and outside.
 
-    The attacker has half of the participants outside, by which to know what is usual at each site.
+    The attacker has half of the participants outside, from which to learn what is usual at each site.
     """
     cohort = connectomes.cohort.select(scans)
     inputs, index = method.gather_inputs(connectomes), torch.from_numpy(scans).to(connectomes.device)
@@ -92,7 +92,7 @@ def _attack(
 
 
 def _centre_by_site(values: np.ndarray, sites: np.ndarray, reference: np.ndarray) -> np.ndarray:
-    """Subtract from the scans of each site the mean of its reference scans, or of all where it has none."""
+    """Subtract from the scans of each site the mean of its reference scans, or of all of them if it has none."""
     centred = values - values[reference].mean(0)
     for site in np.unique(sites[reference]):
         centred[sites == site] = values[sites == site] - values[reference & (sites == site)].mean(0)
@@ -102,7 +102,8 @@ def _centre_by_site(values: np.ndarray, sites: np.ndarray, reference: np.ndarray
 def _whiten(w: np.ndarray, x: np.ndarray) -> np.ndarray:
     """Multiply coefficients by the inverse covariance of reference scans, so that what scans have in common drops out.
 
-    A linear model is a weighted sum of its source scans; of this sum, a scan then finds little but itself.
+    A linear model is a weighted sum of its source scans. The product of a source scan with this sum is then mostly due
+    to the scan itself.
     """
     ridge = (x**2).sum() / x.size  # mean variance of an edge
     x = x / np.sqrt(len(x))

@@ -477,10 +477,10 @@ def learn_call_rules(label: np.ndarray, logits: np.ndarray, site: np.ndarray) ->
 
 
 def _choose_thresholds(size: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Thresholds on the absolute logit that call the most, for each wanted accuracy; infinite where none will do.
+    """Find the absolute logit from which the most are called, for each required accuracy; infinite if there is none.
 
     At least a tenth of the participants must be called, with the wanted accuracy, and the tenth of them that is nearest
-    to the threshold (at least twenty) must be right more often than a coin: lower end of Wilson's one-sided 95%
+    to the threshold (at least twenty) must be correct more often than by chance: lower end of Wilson's one-sided 95%
     interval.
     """
     order = np.argsort(-size, kind="stable")

@@ -79,7 +79,7 @@ def _finish_matrix(figure: Any, ax: Any, image: Any, groups: RoiGroups, title: s
 
 
 def _spread(places: np.ndarray, gap: float, last: float) -> np.ndarray:
-    """Move places [n], in ascending order, apart so that labels there do not collide; none goes beyond the last."""
+    """Move positions [n], in ascending order, apart so that their labels do not overlap; none moves beyond the last."""
     apart = places.astype(float)
     for k in range(1, len(apart)):
         apart[k] = max(apart[k], apart[k - 1] + gap)

@@ -30,7 +30,7 @@ from .ranges import describe_codes
 from .text import fill_text
 
 FEW_PER_CLASS = 5
-"""With fewer of a class, each participant determines a quarter of the AUC or more, and DeLong's variance is invalid."""
+"""With fewer in either class, each one determines a quarter of the AUC or more, and DeLong's variance is invalid."""
 
 _Z = 1.959963984540054
 
@@ -53,7 +53,7 @@ class ExternalScores:
     n_controls: StoredCount
     sites: tuple[str, ...]  # that have labelled scans; empty text stands for scans without a site
     n_two_class_sites: StoredCount  # those of them that have an AUC
-    n_small_sites: StoredCount  # those of these that have fewer than FEW_PER_CLASS participants of a class
+    n_small_sites: StoredCount  # of these, sites with fewer than FEW_PER_CLASS participants in either class
     n_known: StoredCount  # participants with labels who are left out of all scores: the model has seen a scan of theirs
     n_called: StoredCount  # participants all of whose scans were called
     n_unflagged: StoredCount  # participants none of whose scans has a flag, who could be called
@@ -87,8 +87,8 @@ class ExternalScores:
         if min(self.n_patients, self.n_controls) >= FEW_PER_CLASS:
             return ""
         return (
-            f"fewer than {FEW_PER_CLASS} participants of a class are too few to judge the predictions, because each of "
-            "them determines a quarter of the AUC or more"
+            f"fewer than {FEW_PER_CLASS} participants in either class are too few to judge the predictions, because "
+            "each of them determines a quarter of the AUC or more"
         )
 
     @property
@@ -99,8 +99,8 @@ class ExternalScores:
         own = f"{self.n_small_sites} of {self.n_two_class_sites} sites"
         verb = "has" if self.n_small_sites == 1 else "have"
         return (
-            f"{own} {verb} fewer than {FEW_PER_CLASS} participants of a class, but the mean over sites weights all "
-            "sites equally; the pair-weighted AUC weights sites by their size"
+            f"{own} {verb} fewer than {FEW_PER_CLASS} participants in either class, but the mean over sites weights "
+            "all sites equally; the pair-weighted AUC weights sites by their size"
         )
 
     def name_participants(self, classes: tuple[str, str]) -> str:
@@ -380,7 +380,7 @@ def write_predictions(
         write_new(partial / PAGE, page)
         write_sums(partial)
     lines += summarise_predictions(model, cohort, predictions)
-    lines.append("low and high are an interval for other minutes of the same scan, not for another day")
+    lines.append("low and high are the ends of an interval for other minutes of the same scan, not for another day")
     return [*lines, f"wrote {folder / PREDICTIONS}", f"wrote {folder / PAGE}"]
 
 

@@ -156,7 +156,7 @@ def define_final_model(
 
 @contextmanager
 def _open_place(spec: JobSpec, folder: Path | None, name: str) -> Iterator[tuple[JobSpec, Path]]:
-    """Yield a place for a job in a folder, or in a temporary one, where nobody could resume it."""
+    """Yield a place for a job in a folder, or in a temporary one, from which it cannot be resumed."""
     if folder is not None:
         yield spec, folder / name
     elif spec.engine is not None and spec.engine.shares_folder:
@@ -331,7 +331,8 @@ def adapt_model(
     if not meant.any():
         raise BrioError(
             f"{cohort.name}: none of the {len(labelled)} labelled scans resembles those of the model; the first: "
-            f"{checked['reasons'].iloc[0]}; give the columns in the order of its rois.tsv, or name them (--atlas-table)"
+            f"{checked['reasons'].iloc[0]}; give the columns in the order of the model's rois.tsv, "
+            "or name them (--atlas-table)"
         )
     local, original = labelled.select(meant), replace(model, adaptation=None)
     with compute.network_precision():

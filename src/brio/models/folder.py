@@ -253,7 +253,7 @@ def read_model(path: str | Path) -> Model:
 
 
 def _check_record(record: ModelRecord, path: Path) -> None:
-    """Refuse what each value allows for, but all of them together do not."""
+    """Refuse values that are valid on their own but contradict each other."""
     seeds, training = [one.seed for one in record.members], record.training
     n_scans = sum(sum(counts) for counts in training.sites.values())
     kind = "none" if record.harmonise is None else record.harmonise.kind

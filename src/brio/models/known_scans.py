@@ -41,7 +41,7 @@ def list_known_scans(cohort: Cohort) -> KnownScans:
 
 
 def _hash_scans(cohort: Cohort) -> list[list[str]]:
-    """Hash each scan, then the sessions that it was joined of."""
+    """Hash each scan, then the sessions from which it was joined."""
     parts = find_joined_scans(cohort.provenance)
     hashes = (hash_scan(cohort.scan(i)) for i in range(len(cohort)))
     return [[one, *parts.get(one, [])] for one in hashes]

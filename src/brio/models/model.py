@@ -248,7 +248,7 @@ def check_atlas(atlas: Atlas, cohort: Cohort) -> None:
 
 
 def _advise_on_number(atlas: Atlas, cohort: Cohort, theirs: list[str], own: list[str]) -> str:
-    """Say what to do about scans with too many or too few ROIs: names tell which are too many, or lacking."""
+    """Say what to do about scans with too many or too few ROIs: names tell which are surplus or missing."""
     elsewhere = "extract time series with that atlas"
     if (cohort.n_frames == len(atlas)).all():
         return "the scans have that many rows: if rows are the ROIs, transpose them"

@@ -111,7 +111,7 @@ def read_scans(
 def _compute_slopes(edges: np.ndarray, products: np.ndarray, score: np.ndarray) -> np.ndarray:
     """Compute covariance over variance of a score from sums [K, edges] over scans and the scores [n, K] of all scans.
 
-    Nothing goes with a score that does not vary: its slopes are 0.
+    The slopes of a score that does not vary are 0.
     """
     covariance = products / len(score) - edges / len(score) * score.mean(0)[:, None]
     return np.where(find_varying(score)[:, None], covariance / np.maximum(score.var(0), _TINY)[:, None], 0.0)

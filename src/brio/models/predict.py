@@ -56,7 +56,7 @@ _KNOWN_COLUMNS = (
 
 
 def warn_of_differences(model: Model, cohort: Cohort) -> list[str]:
-    """Describe differences from the scans of the model that are no reason to refuse."""
+    """Describe differences from the scans of the model that are no reason to refuse these scans."""
     return [line for warn in (_warn_of_rois, _warn_of_classes, _warn_of_extraction) for line in warn(model, cohort)]
 
 

@@ -18,7 +18,7 @@ from ..protocol import average_margins, find_two_class_sites
 from ..schemas import StoredCount, StoredNonNegative
 
 REASONS = {
-    "foreign": "another atlas, order of regions, or noise",
+    "foreign": "another atlas or order of regions, or noise",
     "known": "known to the model",
     "short": "fewer frames",
     "dead_rois": "ROIs without signal",
@@ -109,14 +109,14 @@ def learn_ranges(
 
 
 def _find_limits(values: pd.Series, share: float = 0.0) -> tuple[float, float] | None:
-    """Find the smallest and largest values with a share of the participants beyond, ten of them at least."""
+    """Find the lower and upper limits beyond which a share of the participants lies, at least ten of them."""
     known = np.sort(values.dropna())
     beyond = max(PARTICIPANTS_BEHIND, int(share * len(known)))
     return (float(known[beyond - 1]), float(known[-beyond])) if len(known) >= LEAST_PARTICIPANTS else None
 
 
 def _find_fences(values: pd.Series) -> tuple[float, float] | None:
-    """Find Tukey's fences on a logarithmic scale, which depend on participants by the quartiles alone."""
+    """Find Tukey's fences on a logarithmic scale, which depend on participants only through the quartiles."""
     known = values.dropna()
     if len(known) < LEAST_PARTICIPANTS:
         return None
@@ -220,7 +220,7 @@ def check_ranges(
 
 
 def _find_reasons(ranges: ScanRanges, facts: pd.DataFrame) -> pd.DataFrame:
-    """Find by code what holds of each scan, without what needs the scans themselves. One bool column per code."""
+    """Find which reasons apply to each scan, except those that need the scans themselves. One bool column per code."""
     nan = np.nan  # no number lies beyond it
     least_frames, dead_rois, distance = (
         nan if limit is None else limit for limit in (ranges.least_frames, ranges.dead_rois, ranges.distance)

@@ -51,7 +51,7 @@ class AuditRules:
     min_class : int
         A site with fewer participants than this in a class is reported but not excluded.
     covariate_auc : float
-        The audit warns if a covariate separates the classes within sites with at least this AUC, and significantly. An
+        The audit warns if a covariate separates the classes within sites significantly and with at least this AUC. An
         AUC of 0.57 corresponds to a difference of 14 percentage points for a category with two values, and of 0.25 SD
         for a normally distributed covariate.
 

@@ -239,7 +239,7 @@ def _write_scans(found: Layout, chosen: Chosen, options: ImportOptions, head: di
 
 
 def _describe_left_out(left_out: Mapping[tuple[int, str], Sequence[Path]], n_scans: int) -> list[str]:
-    """Describe the columns that were left out since they count the rows and have no name of a region."""
+    """Describe the columns that were left out because they number the rows and have no name of a region."""
     sentences = []
     for (number, name), paths in left_out.items():
         column = f"column {number}" + (f" ('{name}')" if name else "")
@@ -249,7 +249,7 @@ def _describe_left_out(left_out: Mapping[tuple[int, str], Sequence[Path]], n_sca
 
 
 def _describe_similar(sites: Counter[str]) -> list[str]:
-    """Describe sites whose names differ only in capitals, blanks or the way to write a number, for warnings."""
+    """Describe, for warnings, sites whose names differ only in capitals, spaces or number format."""
     spellings: dict[str, list[str]] = {}
     for site in sites:
         number = site.strip().lstrip("0").removesuffix(".0")  # 01, 1 and 1.0
@@ -377,12 +377,12 @@ def join_scans(scans: list[Series], paths: list[Path]) -> Series:
 
 
 def _list_parts(scans: Sequence[Series]) -> tuple[Series, ...]:
-    """List scans that are joined, each with the scans that it was joined of itself (runs of a session)."""
+    """List scans that are joined, each with the scans from which it was itself joined (runs of a session)."""
     return tuple(part for scan in scans for part in (scan, *scan.parts))
 
 
 def _is_same_scan(a: np.ndarray, b: np.ndarray) -> bool:
-    """Return whether two scans are one: equal, or as alike as duplicates of the audit, from either end."""
+    """Return whether two scans are the same: equal, or as similar as duplicates in the audit, aligned at either end."""
     if a.shape == b.shape and np.array_equal(a, b, equal_nan=True):
         return True
     n = min(len(a), len(b))

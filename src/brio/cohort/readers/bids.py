@@ -235,7 +235,7 @@ def lay_out_scans(
             groups = group_by_session(subjects[subject])
             by_session = {name: own for name, own in groups.items() if simplify_session(name) == wanted}
             if not by_session:
-                layout.skip("no time series of the session in its row", row["participant_id"], session=row["session"])
+                layout.skip("no time series for the session in its row", row["participant_id"], session=row["session"])
         elif sessions is not None:
             by_session = group_by_session(subjects[subject])
         for session, own in by_session.items():
@@ -276,7 +276,7 @@ def _identify_row(row: Row) -> tuple[str, str]:
 
 
 def _read_scan(path: Path, root: Path, list_sidecars: ListSidecars) -> Series:
-    """Read a series with its repetition time and mean displacement, where the files beside it say them."""
+    """Read a series with its repetition time and mean displacement, where the files beside it state these."""
     scan = series.read_series(path) if series.get_series_suffix(path) else _read_dataset(path)
     metadata = read_metadata(path, root, list_sidecars)
     tr = find_repetition_time(metadata, path)
@@ -328,7 +328,7 @@ FD_COLUMNS = ("framewise_displacement", "framewise displacement power", "framewi
 
 
 def _read_mean_fd(path: Path, metadata: dict[str, Any]) -> float | None:
-    """Read the mean framewise displacement of a scan from its sidecar, or the files of motion beside its series."""
+    """Read the mean framewise displacement of a scan from its sidecar, or the motion files beside its series."""
     stated = next((metadata[key] for key in MEAN_FD_KEYS if key in metadata), None)
     if isinstance(stated, int | float) and math.isfinite(stated):
         return float(stated)
@@ -343,7 +343,7 @@ def _read_mean_fd(path: Path, metadata: dict[str, Any]) -> float | None:
 
 
 def _find_files_of_scan(path: Path, ending: str) -> list[Path]:
-    """Find the files beside a series that are of its scan; the one whose name says most of the scan comes first."""
+    """Find the files beside a series that belong to its scan; the one whose name says most about it comes first."""
     own, subject = _list_scan_entities(parse_entities(path)), path.name.split("_")[0]
     found = filter(series.is_regular, path.parent.glob(f"{subject}_*{ending}"))
     said = {file: _list_scan_entities(parse_entities(file)) for file in found}
@@ -352,7 +352,7 @@ def _find_files_of_scan(path: Path, ending: str) -> list[Path]:
 
 
 def _list_scan_entities(entities: dict[str, str]) -> set[tuple[str, str]]:
-    """List the entities that say of which scan a file is."""
+    """List the entities that identify the scan of a file."""
     return {item for item in entities.items() if item[0] in ("sub", *SCAN_ENTITIES)}
 
 

@@ -200,7 +200,7 @@ def compare_digests(folder: Path, files: Sequence[Path], record: Path) -> None:
     for name, digest in found.items():
         if name not in known:
             raise BrioError(
-                f"{record}: has no digest of {name}; remove the file from {folder}, or record all digests in a new file"
+                f"{record}: has no digest of {name}; remove {name} from {folder}, or record all digests in a new file"
             )
         if known[name] != digest:
             problem = f"differs from the digest in {record}; it is damaged or another version"

@@ -128,10 +128,10 @@ def _select_rois(atlas: Atlas, rows: np.ndarray) -> Atlas:
 
 
 def add_atlas(cohort: Cohort, table: str | Path, out: str | Path, by_order: bool = False) -> tuple[Cohort, list[str]]:
-    """Write a cohort again with names, coordinates and networks of its ROIs.
+    """Rewrite a cohort with names, coordinates and networks of its ROIs.
 
     Rows of the table are found by the names of the ROIs (columns ``name``, ``code``, ``index`` of the table), or by
-    their order if the ROIs have no names. Frames, participants and the order of the ROIs stay.
+    their order if the ROIs have no names. Frames, participants and the order of the ROIs stay the same.
     """
     atlas, warnings = load_atlas(table)
     own, rois, matched_by = cohort.atlas, atlas.rois, "order"
@@ -169,7 +169,7 @@ def find_nuisance(names: Sequence[str]) -> list[str]:
 
 
 def refuse_nuisance(names: Sequence[str], path: Path) -> None:
-    """Refuse columns whose names are those of nuisance signals. Whoever means regions lists them in a table of ROIs."""
+    """Refuse columns whose names are those of nuisance signals. If they are regions, a table of ROIs must list them."""
     nuisance = find_nuisance(names)
     if 2 * len(nuisance) > len(names):
         problem = f"{len(nuisance)} of {len(names)} columns are confounds ({shorten_list(nuisance, 3)})"

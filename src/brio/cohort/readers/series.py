@@ -44,7 +44,7 @@ WORKBOOKS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")  # how files of Excel begin, ne
 
 
 def describe_name(name: str) -> str:
-    r"""Return a name, as the system gives it, as text; bytes that are not UTF-8 are written as ``\xe9``."""
+    r"""Return a name from the operating system as text; bytes that are not UTF-8 are written as ``\xe9``."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
@@ -72,7 +72,7 @@ def find_series(src: Path, match: str | None = None) -> list[Path]:
 
 
 def select_matching(src: Path, files: list[Path], match: str | None) -> list[Path]:
-    """Select the files whose path below the folder holds a text, with wildcards."""
+    """Select the files whose path below the folder contains a text, which may have wildcards."""
     folder = src if src.is_dir() else src.parent
     names = {file: (file.relative_to(folder) if file.is_relative_to(folder) else file).as_posix() for file in files}
     matching = [file for file in files if match is None or fnmatchcase(names[file], f"*{match}*")]
@@ -82,7 +82,7 @@ def select_matching(src: Path, files: list[Path], match: str | None) -> list[Pat
 
 
 def list_files(src: Path) -> Iterator[Path]:
-    """List all files below a folder. A folder that is linked to is listed once, so links may form a circle."""
+    """List all files below a folder. A folder that is linked to is listed once, so links may form a cycle."""
 
     def refuse(error: OSError) -> None:
         raise BrioError(f"{error.filename}: cannot be read ({error.strerror})") from error
@@ -543,7 +543,7 @@ def require_arrays(path: Path, arrays: Mapping[str, StoredArray], names: Iterabl
 
 
 def load_arrays(path: Path, arrays: Mapping[str, StoredArray], names: Sequence[str]) -> list[np.ndarray]:
-    """Load arrays of a file, after their names, kinds and sizes were checked."""
+    """Load arrays of a file, after checking their names, kinds and sizes."""
     require_arrays(path, arrays, names)
     for name in names:
         if path.suffix.lower() == ".mat" and arrays[name].kind not in "fiu":

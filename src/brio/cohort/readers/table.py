@@ -138,7 +138,7 @@ def _split_sessions(row: Row, stems: dict[Path, str]) -> Scans:
 
 
 def _compare_names(participants: Sequence[str], stems: Sequence[str]) -> str:
-    """Say how files seem to write the participants that have none; empty where no rule fits more than half of them."""
+    """Suggest how file names differ from ids of participants without a file; empty if no rule fits more than half."""
     firsts = {start for stem in stems for start in _list_starts(stem)}
     unpadded = {first.lstrip("0") for first in firsts if first.isdecimal()}
     lower = {first.lower() for first in firsts}
