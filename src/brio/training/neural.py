@@ -29,7 +29,8 @@ class NeuralSettings(contract.MethodSettings):
     Attributes
     ----------
     epochs : int
-        Largest number of epochs; an epoch has as many batches as fit into the number of source scans.
+        Largest number of epochs. The number of batches in an epoch is the number of source scans divided by the
+        number of scans in a batch, rounded down, and at least one.
     patience : int or None
         A run stops after this many epochs without a better validation AUC; ``none`` trains to the end.
     learning_rate, weight_decay : float
