@@ -542,7 +542,7 @@ def test_scans_with_rois_in_rows_are_refused_without_an_atlas(ridge):
         ({"y": Y[:-1]}, "inconsistent numbers of samples"),
         ({"y": np.ma.masked_equal(np.arange(60), 7) % 2}, r"y\[7\] is masked; leave out the scan"),
         ({"sites": np.ma.masked_where(np.arange(60) == 3, SITES)}, r"sites\[3\] is masked; leave out the scan"),
-        ({"sites": None}, r"needs the site of every scan: .* cross_validate params=\{'sites': sites\}"),
+        ({"sites": None}, r"needs the site of every scan: .* params=\{'sites': sites\} to cross_validate"),
         (
             {"sites": ["A"] * 60},
             "1 of the 1 sites have both classes, but 2 are needed for validation and at least 2 as source sites",

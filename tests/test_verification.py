@@ -215,13 +215,13 @@ def test_a_method_of_another_version_is_not_trained_again(copy, tmp_path):
     (folder / "plan.json").write_text(json.dumps(plan))
     words = ("verify", rehash(folder), "--cohort", tmp_path / "cohort")
     assert "keys of runs" in command(*words).out
-    assert "the installed brio has another version of 'ridge'" in command(*words, "--again", 1).refuse_in_a_line()
+    assert "the installed brio has a different version of 'ridge'" in command(*words, "--again", 1).refuse_in_a_line()
 
 
 def test_labels_sites_and_margins_that_are_not_of_the_cohort_are_found(copy, whole, tmp_path):
     make(3, 3).save(tmp_path / "cohort")
     make(3, 3, seed=1).save(tmp_path / "other")
-    assert "is another cohort" in command("verify", whole, "--cohort", tmp_path / "other").out
+    assert "is a different cohort" in command("verify", whole, "--cohort", tmp_path / "other").out
     folder, sizes = copy(), []
     for path in folder.glob("runs/*/run.json"):  # as one who knows how everything is made would do it
         record = json.loads(path.read_text())

@@ -232,7 +232,7 @@ def run(
     Parameters
     ----------
     cohort : Cohort or path of a cohort folder
-    methods : names, see ``brio methods``, "recommended" or "all"
+    methods : names (see ``brio methods``), "recommended" or "all"
         ``"recommended"`` means log-ridge, ridge, BRIO and the confound baselines that suit the cohort. ``"all"`` means
         every method for which the cohort has the inputs, except variants of other methods.
     label : str, optional
@@ -247,7 +247,7 @@ def run(
     out : path, optional
         Folder of the job. By default, a new temporary folder is made, which is not deleted.
     tuned : path or TuningRecord, optional
-        Folder of ``brio tune``. The methods tuned there use the settings that were chosen there for each fold.
+        Folder of ``brio tune``. Methods that were tuned in that job use the settings that it chose for each fold.
     settings : dict, optional
         Settings of the methods, the protocol (``protocol.validation_sites``), the audit (``audit.min_frames``) and
         the harmonisation of sites (``harmonise.kind``).
@@ -470,7 +470,7 @@ def fit(
     validation_sites : names, optional
         For neural networks: the sites on which the epoch is chosen. By default they are drawn at random.
     holds_scans : bool
-        Whether to allow a model that contains data of single scans.
+        Whether to allow a model that contains data of individual scans.
     progress, say
         As in :func:`brio.run`.
     **options
@@ -563,7 +563,7 @@ def predict(
     scans : Cohort or path
         A cohort folder, one file, or a folder in any layout of ``brio import``.
     out : path, optional
-        Folder for the predictions and the page that shows them, which must not exist. By default, nothing is written.
+        Folder for the predictions and the page that shows them; it must not exist. By default, nothing is written.
     reestimates : int
         Number of re-estimates of each scan, from which its interval is computed.
     accuracy : float

@@ -167,7 +167,9 @@ def build_labelled_cohort(X: Any, y: Any, sites: Any, kind: str = "scans") -> tu
     classes, label = encode_labels(y)
     scans = None if is_cohort else CONVERT[kind](X)
     if sites is None:
-        raise BrioError("fit needs the site of every scan: pass sites=sites, in cross_validate params={'sites': sites}")
+        raise BrioError(
+            "fit needs the site of every scan: pass sites=sites, or params={'sites': sites} to cross_validate"
+        )
     _refuse_masked(sites, "sites")
     sites = column_or_1d(sites)
     check_consistent_length(range(len(X if scans is None else scans)), label, sites)
@@ -255,8 +257,8 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     feature_names_in_ : ndarray of str
         Names of the ROIs. Exists only if the model was fitted to a cohort with a named atlas.
     source_sites_, validation_sites_, one_class_sites_ : tuple of str
-        Sites on which the model was trained; sites used to choose the checkpoint (after a refit, also for training
-        these too); and sites that could be used for neither, because they have only one class.
+        Sites on which the model was trained; sites used to choose the checkpoint (after a refit,
+        also for training); and sites that could be used for neither, because they have only one class.
     validation_auc_ : float
         AUC on the validation sites at the chosen checkpoint or penalty; without validation sites, the AUC on the inner
         folds. It is the best of many values, so it is optimistic.
@@ -540,7 +542,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     def predict_interval(self, X: Any, *, reestimates: int = PREDICTION_REESTIMATES, level: float = 0.95) -> np.ndarray:
         """Compute intervals of the probability of ``classes_[1]`` for the same number of other minutes of a scan.
 
-        The intervals do not apply to scans on another day, because connectomes vary more between days.
+        The intervals do not apply to scans from another day, because connectomes vary more between days.
 
         Shapes: returns [n, 2].
         """
@@ -567,7 +569,8 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     def to_model(self) -> Model:
         """Return the fitted model with the ranges of its scans and the interval factor, for use at new hospitals.
 
-        Both are computed at the first call, from the scans to which the model was fitted, and are then kept.
+        The ranges and the factor are computed at the first call, from the scans to which the model was fitted, and are
+        then kept.
         """
         check_is_fitted(self)
         if self._model is None:

@@ -223,7 +223,7 @@ def _verify_cohort(
     here = {"before exclusions": whole.fingerprint, "after": used.fingerprint}
     found.compare("fingerprints of the cohort (plan.json)", job.folder / files.PLAN, stored, here)
     if stored != here:
-        found.not_checked.append(f"labels, sites and runs of {job.folder}, because {cohort.name} is another cohort")
+        found.not_checked.append(f"labels, sites and runs of {job.folder}, because {cohort.name} is a different cohort")
         return used, {}
     settings, planned = ProtocolSettings(**plan.protocol_settings), {}
     folds = {(f.name, seed): f for seed in plan.seeds for f in make_folds(used, plan.protocol, seed, settings)}
@@ -269,7 +269,7 @@ def _train_again(
             method = planned[key].method
             if method.version != plan.methods[method.name].version:
                 raise BrioError(
-                    f"the installed brio has another version of '{method.name}'; retrain it with brio {plan.brio}"
+                    f"the installed brio has a different version of '{method.name}'; retrain it with brio {plan.brio}"
                 )
             # the last bits of a network follow those that are trained beside it, and training magnifies them
             is_network = method.facts.epochs is not None

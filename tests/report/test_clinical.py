@@ -341,7 +341,7 @@ def test_a_duplicate_with_two_labels_is_a_warning_everywhere(copy, rewrite, page
         for pair in audit["duplicates"]:
             pair["same_label"] = False
 
-    assert "has no warnings" in page
+    assert "gave no warnings" in page
     assert '<li class="warn">' not in page
     change_json(copy / "audit.json", conflict)
     text = rewrite()

@@ -153,7 +153,7 @@ def test_controls_above_chance_are_the_first_doubt():
     assert caution.startswith("scan length alone (60%) scored above chance without connectomes")
     calm = write(arm("ridge", BASE), arm("other", low, control=True))[2]
     assert calm.startswith(
-        "Confound baselines (other), which see no connectome, did not score significantly above chance"
+        "Confound baselines (other), which do not use connectomes, did not score significantly above chance"
     )
     assert write(arm("ridge", BASE))[2].startswith("No confound baseline was run")
 
@@ -161,9 +161,9 @@ def test_controls_above_chance_are_the_first_doubt():
 @pytest.mark.parametrize(
     ("findings", "sentence"),
     [
-        ({}, "excluded 3 of 100 scans and has no warnings"),
+        ({}, "excluded 3 of 100 scans and gave no warnings"),
         ({"label_by_site": {"p": 0.001}}, "warns that the share of patients differs between sites"),
-        ({"label_by_site": {"p": 0.2}}, "has no warnings"),
+        ({"label_by_site": {"p": 0.2}}, "gave no warnings"),
         ({"dead_patterns": {"aal": {"p": 0.001}}}, "warns that missing regions reveal the site"),
         ({"one_class": ["A", "B"]}, "warns that 2 sites have one class only"),
         (None, "exclusions were not applied"),

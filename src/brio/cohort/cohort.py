@@ -306,7 +306,7 @@ class Cohort:
         covariates; ``tr`` is the repetition time in seconds, if it is known. Some or all scans to predict may lack
         ``site`` and ``label`` (empty text and NA); jobs and the audit reject such a cohort. If participants have
         several scans, ``session`` distinguishes these and ``brio_scan_id`` names them. Sites and labels are read from
-        the table only once, so make another cohort instead of changing it.
+        the table only once, so make another cohort instead of changing the table.
     atlas : Atlas
         The P ROIs of the scans.
     classes : tuple of two str
@@ -595,7 +595,7 @@ class Cohort:
         )
 
     def save(self, path: str | Path) -> Cohort:
-        """Write the cohort to a new folder of npy, tsv and json files, and load it from there.
+        """Write the cohort to a new folder of npy, tsv and json files, and load it from that folder.
 
         Cohorts of scans to predict, without sites and labels, can be saved too.
 
@@ -636,7 +636,7 @@ class Cohort:
         Raises
         ------
         BrioError
-            If ``path`` is not a cohort folder, or a file in it is missing or was changed.
+            If ``path`` is not a cohort folder, or a file in it is missing or has been changed.
         """
         folder = Path(path)
         header = read_header(folder)

@@ -63,7 +63,7 @@ class Simulation:
     spurious : float
         Half the difference in coupling strength between the classes in the spurious network.
     reversed_sites : int
-        Number of sites, counted from the last, at which controls have the burst instead of patients. All other sites
+        Number of sites, counted from the last, at which controls rather than patients have the burst. All other sites
         then agree on evidence that is misleading at these sites.
     burst_share : float
         Share of scans with the burst in the class that has bursts at a site.

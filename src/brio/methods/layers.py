@@ -168,7 +168,7 @@ class Classifier(NeuralMethod):
 
 
 def average_losses(losses: Tensor, batch: Batch) -> Tensor:
-    """Average losses of single scans with equal weights for source sites and classes.
+    """Average losses of individual scans with equal weights for source sites and classes.
 
     Parameters
     ----------
@@ -191,7 +191,7 @@ def average_losses(losses: Tensor, batch: Batch) -> Tensor:
 
 
 def average_by_site(losses: Tensor, batch: Batch) -> Tensor:
-    """Average losses of single scans at each source site, with equal weights for both classes.
+    """Average losses of individual scans at each source site, with equal weights for both classes.
 
     Parameters
     ----------

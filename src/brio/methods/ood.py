@@ -36,8 +36,8 @@ class AnnealedSettings(layers.GraphSettings):
     penalty : float
         Weight of the penalty after annealing.
     annealing : float
-        Share of the epochs, from the first, in which the penalty has weight 1. Checkpoints of these epochs cannot be
-        chosen.
+        Share of the epochs, counted from the first, in which the penalty has weight 1. Checkpoints of these epochs
+        cannot be chosen.
     """
 
     penalty: Weight = 1.0

@@ -39,7 +39,7 @@ class BrioPlusSettings(LogRidgeSettings):
     ----------
     lambda_re : float
         Weight of the penalty on changes of the margin under re-estimation; 0 for none. It is fixed, because inner
-        folds cannot choose it: evidence on which all source sites agree looks good in each of them.
+        folds cannot choose it: evidence on which all source sites agree looks good in every fold.
     K : int
         Number of re-estimates of each scan. More re-estimates reduce the variance of the penalty, not its expected
         value.

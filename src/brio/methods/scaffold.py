@@ -139,10 +139,10 @@ class ScaffoldSettings(MethodSettings):
         Number of bootstraps, each of which draws new weights for the participants of every site. See
         :func:`draw_bootstrap_weights`.
     top_share : float
-        Share of all edges that a bootstrap selects, which are those with the highest scores.
+        Share of all edges that each bootstrap selects: those with the highest scores.
     stability : float
-        Minimum share of bootstraps that must select an edge of the scaffold. If too few edges reach it, the best of the
-        others are added.
+        Minimum share of bootstraps that must select an edge for it to enter the scaffold. If too few edges reach
+        it, the best of the others are added.
     """
 
     edges: Annotated[int, Meta(ge=1, le=100_000)] = setting(300, choice(200, 300, 500))

@@ -25,7 +25,7 @@ class _SiteSplitter(BaseCrossValidator):
 
     def _sites(self, groups: Any) -> np.ndarray:
         if groups is None:
-            how = "pass groups=sites to cross_validate or a search, or in params where metadata routing is enabled"
+            how = "pass groups=sites to cross_validate or a search (in params if metadata routing is enabled)"
             raise BrioError(f"{type(self).__name__} needs the site of every scan: {how}")
         sites = np.asarray(groups)
         if sites.ndim != 1:

@@ -121,7 +121,7 @@ class Answers:
     @cached_property
     def points(self) -> list[OperatingPoint]:
         """At the method's own threshold, then at 90% specificity if there is a ROC curve."""
-        own = OperatingPoint("its own threshold", self.arm.summary.sensitivity, self.arm.summary.specificity)
+        own = OperatingPoint("the method's own threshold", self.arm.summary.sensitivity, self.arm.summary.specificity)
         points = [own] if own.sensitivity.mean is not None and own.specificity.mean is not None else []
         if (roc := self.arm.roc) is not None:  # at 90% specificity each site (or fold) has its own threshold
             k = int(np.argmin(np.abs(roc.false_positive_rate - (1 - HIGH_SPECIFICITY))))
@@ -221,7 +221,7 @@ def judge_transfer(answers: Answers | None, smoke_reason: str = "", p_values: Se
     if answers.arm.unit == "fold":
         return Judgement("Not tested", "scans of every site were used for training, so no unseen site was tested")
     if auc.n < 2:
-        return Judgement("Not known", f"one site is too few to tell how well {name} works at others")
+        return Judgement("Not known", f"one site is too few to tell how well {name} works at other sites")
     if auc.interval is None:
         return Judgement(
             "Not tested", f"{name} has the same AUC at all {auc.n} sites, so the spread over sites is unknown"

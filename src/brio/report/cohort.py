@@ -116,7 +116,7 @@ def _describe_labels(audit: dict[str, Any], warnings: dict[str, str], classes: C
         yield "warn", f"One class only at {join_names(audit['one_class'])} (no AUC, not used for training)."
     elif audit["small_class"]:
         least, sites = audit["rules"]["min_class"], join_names(audit["small_class"])
-        yield "note", f"Fewer than {least} participants in a class at {sites}."
+        yield "note", f"Fewer than {least} participants in at least one class at {sites}."
     else:
         yield "ok", "Every site has both classes."
     label, by_site = (audit[key] or {} for key in ("label_by_site", "length_by_site"))

@@ -44,7 +44,7 @@ def describe_validation(validation: Validation) -> str:
     text = f"{title} reaches an AUC of {format_whole(auc.value)}%{interval} {scans}"
     expected = validation.expected.get("auc")
     if expected is None or expected.value is None:
-        return f"{text}; there is no expected AUC, because it was not evaluated."
+        return f"{text}; there is no expected AUC, because the model was not evaluated."
     return f"{text}; the expected AUC was {format_whole(expected.value)}%."
 
 
@@ -119,7 +119,7 @@ def _describe_controls(evidence: Evidence) -> str:
         return f"{names} scored above chance without connectomes, so part of any score may not come from the brain"
     if controls:
         names = join_names([arm.title for arm in controls])
-        return f"Confound baselines ({names}), which see no connectome, did not score significantly above chance"
+        return f"Confound baselines ({names}), which do not use connectomes, did not score significantly above chance"
     label = "sex" if evidence.label_is_sex else evidence.label_covariate
     shortcuts = ", ".join(name for name in ("age", "sex", "motion") if name != label)
     which = "No confound baseline"
@@ -146,8 +146,8 @@ def _describe_audit(evidence: Evidence) -> str:
     if plan.audit is None:
         return "the audit's exclusions were not applied"
     n = len(plan.excluded)
-    share = f"{n:,} of {format_count(job.summary.n_scans + n, 'scan')}" if n else "no scan"
+    share = f"{n:,} of {format_count(job.summary.n_scans + n, 'scan')}" if n else "no scans"
     text = f"the audit excluded {share}"
     if (warnings := evidence.audit_warnings) is None:
         return f"{text}; its warnings are not stored in this folder"
-    return f"{text} and warns that {join_names(warnings, most=2)}" if warnings else f"{text} and has no warnings"
+    return f"{text} and warns that {join_names(warnings, most=2)}" if warnings else f"{text} and gave no warnings"

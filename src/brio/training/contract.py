@@ -56,8 +56,8 @@ Tensors = dict[str, Tensor]
 class RunState(NamedTuple):
     """The tensors of a run besides the parameters of its neural network, by name.
 
-    For one run the tensors have the shapes that its method gives them; for a stack of runs there is one more first axis
-    [R].
+    For one run the tensors have the shapes that its method gives them; for a stack of runs there is an additional first
+    axis [R].
 
     Attributes
     ----------
@@ -101,7 +101,7 @@ class Scans(NamedTuple):
         Smallest absolute FC among the strongest ``edge_share`` (a setting) of the edges; 0 if the method has no such
         setting.
     n_frames : Tensor, shape [B]
-        Number of valid frames of the scan. Re-estimates have the number of the full scan, because they are as long.
+        Number of valid frames of the scan. Re-estimates are as long as the full scan, so they have the same number.
     bold : Tensor, shape [B, T, P]
         z-scored BOLD series of equal length, with the windows of a scan one after the other; T = 0 if not needed.
     covariates : Tensor, shape [B, C]
@@ -167,7 +167,7 @@ class InputShape(NamedTuple):
     ----------
     n_rois : int
     n_sites : int
-        Number of source sites; in a stack, the largest number of any run.
+        Number of source sites; in a stack, the largest number in any run.
     n_frames : int
         Number of frames of the BOLD series; 0 if not needed.
 
@@ -185,7 +185,7 @@ class InputShape(NamedTuple):
 def check_needs(cohort: Cohort, needs: frozenset[str], settings: Any, requester: str) -> None:
     """Raise a user-facing error if the cohort lacks what a method needs.
 
-    Sites are not checked: every cohort that is trained on has them.
+    Sites are not checked: every cohort used for training has them.
     """
     read_covariates(cohort, _covariates(needs), requester)
     if "bold" in needs and read_session_frames(cohort.participants) is not None:
@@ -522,7 +522,7 @@ def group_tensors(named: Tensors) -> tuple[Tensors, RunState]:
 
 @dataclass(eq=False)
 class FittedRun:
-    """A run in memory after its fit.
+    """A fitted run in memory.
 
     Attributes
     ----------
@@ -547,7 +547,7 @@ class FittedRun:
         slope and intercept that turn a margin into the logit of a probability; otherwise margins are such logits.
     steps : int or None
         Number of optimisation steps until the run stopped. If inner folds chose the epoch, their steps are counted, but
-        not the steps of the training after the choice.
+        not the steps of the subsequent training.
 
     Examples
     --------
@@ -610,7 +610,7 @@ class Prediction(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """What a fitted run reads of a connectome: coefficients of edges, factors, or both.
+    """What a fitted run reads from a connectome: coefficients of edges, factors, or both.
 
     Attributes
     ----------
@@ -637,7 +637,7 @@ class Explanation:
 
 
 class ExplainedScans(NamedTuple):
-    """What a fitted run reads of B scans.
+    """What a fitted run reads from B scans.
 
     Attributes
     ----------
@@ -685,7 +685,7 @@ class MethodFacts:
     holds : str
         Description of the information on source scans in a fitted run, for the model card.
     keeps_scans : str
-        Description of data of single source scans in a fitted run; empty if every number comes from many scans.
+        Description of data of individual source scans in a fitted run; empty if every number comes from many scans.
     explains : str
         Description of what :meth:`Method.explain` returns; empty if it returns None.
     uses_seed : bool
@@ -735,7 +735,7 @@ class Method(ABC):
     Parameters
     ----------
     settings : dataclass, optional
-        An instance of ``Settings``; by default with the default values of the method.
+        An instance of ``Settings``; by default, one with the default values of the method.
 
     Examples
     --------
@@ -886,7 +886,7 @@ class Method(ABC):
         return None
 
     def explain(self, fitted: FittedRun) -> Explanation | None:
-        """Return what a fitted run reads of a connectome; None if it has neither coefficients nor factors."""
+        """Return what a fitted run reads from a connectome; None if it has neither coefficients nor factors."""
         return None
 
     def read_explained(self, fitted: FittedRun, scans: Scans) -> ExplainedScans:

@@ -29,19 +29,21 @@ class NeuralSettings(contract.MethodSettings):
     Attributes
     ----------
     epochs : int
-        Largest number of epochs; an epoch has as many batches as fit into the number of source scans.
+        Largest number of epochs. The number of batches in an epoch is the number of source scans divided by the
+        number of scans in a batch, rounded down, and at least one.
     patience : int or None
         A run stops after this many epochs without a better validation AUC; ``none`` trains to the end.
     learning_rate, weight_decay : float
         Settings of AdamW, as in the paper.
     cell_batch : int
-        Number of scans of each source site and class in a batch; if a site has too few scans of a class, they repeat.
+        Number of scans of each source site and class in a batch. If a site has too few scans of a class, they are
+        repeated.
     validation_auc : {"pooled", "site-mean"}
         AUC that chooses the checkpoint: over all validation scans together, or the mean of the AUCs of the sites.
     dead_rois : {"source-mean", "zero"}
         Values for edges of an ROI without signal: the mean connectome of the source sites, or zero.
     schedule : {"constant", "cosine"}
-        Learning rate over the epochs: constant, or decreasing to a tenth along half a cosine.
+        Learning rate over the epochs: constant, or decreasing to a tenth of its initial value along half a cosine.
     refit : bool
         Whether a run is trained again, up to the epoch chosen on the validation scans, with these scans among the
         source scans.
@@ -171,7 +173,7 @@ class NeuralMethod(Method):
     def objective(self, call: contract.NetworkCall, params: Tensors, batch: Batch) -> Tensor:
         """Compute what a training step minimises: the loss of the network's output.
 
-        Override this to train on other inputs than the batch (mixtures), or with other weights (a look-ahead).
+        Override this to train on inputs other than the batch (mixtures), or with other weights (a look-ahead).
 
         Parameters
         ----------
@@ -239,8 +241,8 @@ class NeuralMethod(Method):
         progress : Progress
             Function that is called with a message and the completed share.
         checkpoints : CheckpointStore, optional
-            Store for the state of the stack between epochs. An interrupted training resumes from there if everything
-            that changes in it is in the stack (``params``, ``buffers``, ``state``).
+            Store for the state of the stack between epochs. An interrupted fit resumes from there if everything that
+            changes during training is in the stack (``params``, ``buffers``, ``state``).
 
         Returns
         -------

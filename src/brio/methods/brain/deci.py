@@ -180,7 +180,7 @@ class DeCISettings(BoldSettings):
     width : int
         Width of the embedding of each ROI's time course, which is also the length of the drift kernels.
     layers : int
-        Number of blocks; each subtracts its drift and its cycle from what the previous block leaves.
+        Number of blocks; each subtracts its drift and its cycle from the remainder of the previous block.
     dropout : float
         Share of the hidden values dropped in training.
     """

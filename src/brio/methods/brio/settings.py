@@ -54,7 +54,7 @@ class BrioSettings(NeuralSettings):
     eps_w, eps_s, eps_q : float
         Stabilisers of Eqs. (13) and (16) (ours).
     roi_scale : float
-        Standard deviation of the ROI embeddings at the start (ours).
+        Standard deviation of the ROI embeddings at initialisation (ours).
     descriptors : {"standardised", "raw"}
         How the local connectivity of an ROI, Eq. (5), enters phi_in: with each of its three numbers standardised by its
         mean and SD over the source scans, or unchanged, as in the first version of the method (ours).

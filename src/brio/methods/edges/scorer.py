@@ -334,11 +334,11 @@ class EdgeSettings(layers.GraphSettings):
     Attributes
     ----------
     edge_width : int
-        Width of the MLP that scores edges; its two hidden layers have 4 times and 1 times this many units. Published
-        code uses ``width`` here: layers of 256 and 64 units cost 16,448 multiplications for each edge and step, those
-        of 32 and 8 units 264. Kernels fuse the layers up to ``edge_width=16``. For larger widths, the hidden states of
-        all edges are stored. At 64, this takes about 3 GB more for each run of a stack on AAL116 (2,668 edges in both
-        directions, 136 scans in a batch), and 10 GB more on CC200.
+        Width of the MLP that scores edges: the first hidden layer has four times this many units, the second this many.
+        Published code uses ``width`` here: layers of 256 and 64 units cost 16,448 multiplications for each edge and
+        step, those of 32 and 8 units 264. Kernels fuse the layers up to ``edge_width=16``. For larger widths, the
+        hidden states of all edges are stored. At 64, this takes about 3 GB more for each run of a stack on AAL116
+        (2,668 edges in both directions, 136 scans in a batch), and 10 GB more on CC200.
     edge_dropout : float
         Dropout inside the MLP that scores edges.
     """
