@@ -204,7 +204,7 @@ def test_what_is_not_there_is_said_not_to_be_checked(copy):
     assert "whether the whole folder was fabricated" in said.out
     (folder / "predictions.csv").unlink()
     assert "from which everything else is recomputed" in command("verify", rehash(folder)).refuse_in_a_line()
-    assert "also give the cohort with --cohort" in command("verify", folder, "--again", 1).refuse_in_a_line()
+    assert "give the cohort with --cohort" in command("verify", folder, "--again", 1).refuse_in_a_line()
 
 
 def test_a_method_of_another_version_is_not_trained_again(copy, tmp_path):

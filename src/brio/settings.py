@@ -323,7 +323,7 @@ def parse_assignments(pairs: Iterable[str]) -> dict[str, str]:
         if not equals or not name.strip():
             raise BrioError(f"--set {pair}: write it as key=value")
         if name.strip() in values:
-            raise BrioError(f"--set {name.strip()}: given twice")
+            raise BrioError(f"--set {name.strip()}: given more than once")
         values[name.strip()] = value.strip()
     return values
 

@@ -180,7 +180,9 @@ def test_projects_of_a_cohort_count_together(hospital, mail, record, sites, term
     hospital(start(terms))
     second = mail(start(replace(terms, project="second")), "second.brio")
     place = record.with_name("second")
-    problem = "'second' needs 4 requests with a vector besides the 4 of other projects, but this site agreed to 4; "
+    problem = (
+        "'second' needs 4 requests with a vector in addition to the 4 of other projects, but this site agreed to 4; "
+    )
     refuse(place, f"{problem}agree with --vectors 8", answer_and_record, second, sites["site01"], place)
     agreed = Agreement(vectors=8)
     problem = "'second': 8 vectors would reveal the 22 scans"
@@ -195,7 +197,7 @@ def test_small_mixed_and_other_scans_are_refused(hospital, record, pool, sites, 
     label, order = cohort.labels, np.arange(len(cohort))
     nine = cohort.select(np.r_[order[label == 1], order[label == 0][:9]])
     n = int((label == 1).sum())
-    problem = f"has 9 control and {n} patient; 10 participants of each class are needed"
+    problem = f"has 9 control and {n} patient; at least 10 participants of each class are needed"
     refuse(record, problem, hospital, first, cohort=nine)
     ids = [f"p{k % 9 if y == 0 else 100 + k}" for k, y in enumerate(label)]  # many scans of nine controls
     same = rebuild(cohort, table=cohort.participants.assign(participant_id=ids), session=[str(k) for k in order])

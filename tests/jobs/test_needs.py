@@ -81,7 +81,7 @@ def test_the_estimate_of_brio_plus_is_near_what_it_takes(cohort, settings):
 def test_a_job_that_does_not_fit_into_memory_is_refused_before_it_writes(cohort, scarce, tmp_path):
     with pytest.raises(BrioError, match=r"method 'gcn' with these settings.* needs about .* 10 MB is free") as told:
         brio.run(cohort, ["gcn"], settings={"width": 4096}, out=tmp_path / "new", device="cpu")
-    assert "choose smaller settings" in str(told.value)
+    assert "choose settings that need less memory" in str(told.value)
     assert list(tmp_path.iterdir()) == []
     assert len(brio.run(cohort, ["ridge"], out=tmp_path / "new", device="cpu").rows) == 5
 
@@ -124,7 +124,7 @@ def test_a_job_says_what_it_needs_and_what_is_left(cohort, tmp_path):
     assert describe_rest(dict.fromkeys(keys, ridge), store) == ""
     assert describe_rest({"unfinished": ridge}, store) == ""
     rest = describe_rest({keys[0]: ridge, "unfinished": ridge}, store)
-    assert rest.startswith("the others take about ")
+    assert rest.startswith("the remaining runs will take about ")
 
 
 def test_free_memory_is_the_least_of_what_the_machine_a_container_and_a_limit_leave(tmp_path, monkeypatch):

@@ -43,7 +43,7 @@ def small(cohort):
     [
         (lambda same: same, {}, None, ""),
         (alike, {}, "length-only", "all scans of a site have the same length"),
-        (of_sex, {}, "covariates-only", "would have sex as an input, but sex is the label here"),
+        (of_sex, {}, "covariates-only", "would use sex as an input, but sex is the label here"),
         (without_motion, {}, "covariates-only", "has no column 'mean_fd'"),
         (lambda same: same, {"label": "sex"}, "covariates-only", "the labels are computed from that column"),
         (small, {}, "brio", "cannot choose its number of epochs: fold site01: inner folds over participants need"),

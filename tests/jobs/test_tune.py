@@ -205,7 +205,7 @@ def test_a_method_with_nothing_to_tune_is_run_and_named(cohort, tmp_path):
     said = []
     words = {"budget": 2, "folds": ["site01"], "settings": SMALL, "say": said.append}
     result = tune(cohort, ["ridge", "gcn"], out=tmp_path / "o", **words)
-    assert said.count("method 'ridge' has no settings to tune and is run with its present settings") == 1
+    assert said.count("method 'ridge' has no settings to tune and is run with its current settings") == 1
     assert sum("no settings to tune" in line for line in said) == 1
     assert result.summary.methods["ridge"].tuning.budget == 1
 

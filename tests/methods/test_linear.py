@@ -201,7 +201,7 @@ def test_a_control_that_is_given_the_label_is_not_called_a_shortcut(classes):
     result = evaluate(cohort, ["covariates-only"], device="cpu", exclude=False)
     assert result.rows["auc"].mean() > 0.95
     (warning,) = result.summary.warnings
-    assert warning.startswith("covariates-only has sex as an input, but sex is the label here")
+    assert warning.startswith("covariates-only uses sex as an input, but sex is the label here")
     assert "leave this method out" in warning
 
 

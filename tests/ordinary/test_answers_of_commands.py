@@ -178,7 +178,7 @@ def test_tuning_chooses_the_best_validation_score_of_each_fold(method):
     words += ["--set", "epochs=2"] if method == "gcn" else []
     said = succeed("tune", build("5 sites"), *words, "--out", out)
     if method == "svm":
-        assert "'svm' has no settings to tune and is run with its present settings" in said
+        assert "'svm' has no settings to tune and is run with its current settings" in said
         same_predictions(run_job("5 sites", "svm"), out, 1e-12)
         return
     tried = read(out / "configurations.csv")

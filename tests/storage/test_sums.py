@@ -107,7 +107,7 @@ def test_hashes_that_are_missing_are_damage(folder):
 @pytest.mark.parametrize("text", ["x", "0" * 63 + "  a.csv\n", "0" * 64 + "  ../a.csv\n", "\ufeff"])
 def test_hashes_that_are_no_hashes_are_damage(folder, text):
     (folder / storage.SUMS).write_text(text)
-    refuse(r"SHA256SUMS: was changed or damaged; repeat it", read_stored, folder / "a.csv", "repeat it")
+    refuse(r"SHA256SUMS: has been changed or damaged; repeat it", read_stored, folder / "a.csv", "repeat it")
     storage.write_recorded(folder, NEW)  # damaged hashes of other files do not come back
     sums = storage.read_sums(folder, "")
     assert sums is not None
@@ -132,4 +132,6 @@ def test_a_pipe_is_not_read(tmp_path):
     with pytest.raises(OSError, match="it is not a regular file"):
         storage.hash_file(tmp_path / "a.csv")
     os.mkfifo(tmp_path / storage.SUMS)
-    refuse(f"{storage.SUMS}: was changed or damaged; import it again", storage.read_sums, tmp_path, "import it again")
+    refuse(
+        f"{storage.SUMS}: has been changed or damaged; import it again", storage.read_sums, tmp_path, "import it again"
+    )

@@ -116,7 +116,7 @@ def main() -> None:
 
 
 def _explain_error(error: BaseException) -> None:
-    """Print what is wrong and exit; introduce a defect, whose trace is needed to mend it."""
+    """Print what is wrong and exit; introduce a defect, whose trace is needed to fix it."""
     if isinstance(error, BrioError):
         _fail(str(error))
     if isinstance(error, _UsageError):
@@ -149,7 +149,7 @@ _asked = _Asked()
 
 @contextmanager
 def _end_when_asked() -> Iterator[None]:
-    """Let Ctrl-C, and a request to end as a scheduler or a closed terminal sends it, interrupt the command.
+    """Let Ctrl-C, or a request to end from a scheduler or a closed terminal, interrupt the command.
 
     An exception that comes while other packages are imported or collected may be lost there. It is raised again until
     the command cleans up.
@@ -191,7 +191,7 @@ def _explain_interruption() -> NoReturn:
 
 
 def _is_lack_of_memory(error: Exception) -> bool:
-    """Whether memory was short. PyTorch has an error of its own for a GPU, and none for a CPU."""
+    """Whether memory ran out. PyTorch has an error of its own for a GPU, and none for a CPU."""
     return (
         isinstance(error, MemoryError)
         or type(error).__name__ == "OutOfMemoryError"
@@ -210,7 +210,7 @@ def _introduce_trace(error: Exception) -> None:
 
 
 def _explain_usage(error: Any) -> NoReturn:
-    """Say in one line why words make no command, and where help is; without any word, the help itself is printed."""
+    """Say in one line why arguments are not a valid command, and where help is; without arguments, print the help."""
     message = error.format_message().strip()
     if type(error).__name__ == "NoArgsIsHelpError":
         print(message, file=sys.stderr)

@@ -93,7 +93,7 @@ def _check_value(value: Any, kind: type, several: bool, where: str, folder: Path
             f"{where} is a table, but only [{SETTINGS}] may be one; write a value instead, and put it above all tables"
         )
     if isinstance(value, list) and not several:
-        raise BrioError(f"{where} is a list, but takes one value")
+        raise BrioError(f"{where} is a list, but must be a single value")
     values = value if isinstance(value, list) else [value]
     # a number where text is wanted is that text, as on the command line: fold = [1]
     wanted = {bool: bool, int: int, float: int | float, Path: str, str: str | int | float}[kind]

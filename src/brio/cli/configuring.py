@@ -52,7 +52,7 @@ def config(
 
 
 def _without_required(command: Any) -> Any:
-    """Copy a command that is content without its required parameters, so that a template can be printed."""
+    """Copy a command and make none of its parameters required, so that a template can be printed."""
     command = copy.copy(command)
     command.params = [copy.copy(param) for param in command.params]
     for param in command.params:
@@ -61,7 +61,7 @@ def _without_required(command: Any) -> Any:
 
 
 def _read_job(folder: Path) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    """Read the command of a job, its options, and facts for remarks on what its folder does not say."""
+    """Read the command of a job, its options, and facts for remarks on what its folder does not record."""
     from ..jobs.resume import recover_options
     from ..methods import find_method
     from ..results import Plan, TuningRecord

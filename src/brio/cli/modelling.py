@@ -64,7 +64,7 @@ def fit(
         list[str] | None,
         "Neural networks: a site used to choose the epoch; repeatable; drawn at random by default.",
     ] = None,
-    holds_scans: Annotated[bool, "Allow a model that stores values of single scans (fc-hgnn)."] = False,
+    holds_scans: Annotated[bool, "Allow a model that stores values of individual scans (fc-hgnn)."] = False,
     checkpoint_every: Annotated[
         settings.Seconds | None,
         "SECONDS",

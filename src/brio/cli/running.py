@@ -151,7 +151,7 @@ def verify(
     from ..verification import verify_folder
 
     if again and cohort is None:
-        raise BrioError("--again retrains runs and needs their scans; also give the cohort with --cohort")
+        raise BrioError("--again retrains runs, which requires their scans; give the cohort with --cohort")
     options.load_own_methods(load)
     found = verify_folder(folder, cohort, again or 0, seed, device, predictions or ())
     print(escape_controls(found.write()), end="")

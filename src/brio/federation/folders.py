@@ -121,7 +121,7 @@ def answer_and_record(path: Path, cohort: Cohort, record: Path, agreement: Agree
 
 
 def _settle_agreement(record: Path, request: Request, agreement: Agreement | None) -> Agreement:
-    """Return what a site agrees to; after its first answer it stands."""
+    """Return what a site agrees to, which is fixed after its first answer."""
     path = record / AGREEMENT
     if not path.exists():
         return agreement or Agreement()
@@ -140,7 +140,7 @@ def _check_follows(record: Path, request: Request, path: Path) -> None:
     """Refuse a request that does not follow from the one before, as this site answered it."""
     expected, problem = request, "does not follow from the last request answered here and its answer"
     if (own := record / name_request(request.round)).exists():
-        expected, problem = read_message(own, Request), "differs from the request answered here in this round"
+        expected, problem = read_message(own, Request), "differs from the request answered here for this round"
     elif request.round:
         if not (given := record / f"answer-{request.round}.brio").exists():
             raise BrioError(
@@ -158,11 +158,13 @@ def _check_agreed(record: Path, request: Request, agreed: Agreement, n_scans: in
     """Refuse what a site has not agreed to, or what would give its scans away, before anything is computed."""
     project, needed = request.terms.project, request.n_vectors
     if request.terms.leaves_sites_out and not agreed.leave_out:
-        raise BrioError(f"'{project}' leaves out sites in turn, which reveals more; agree with --agree-leave-out")
+        raise BrioError(
+            f"'{project}' leaves out each site in turn, which reveals more about the site; agree with --agree-leave-out"
+        )
     others = {*record.parent.glob(f"*/{AGREEMENT}")} - {record / AGREEMENT}
     given = sum(_read_agreement(one).get("needed", 0) for one in others)
     if needed + given > agreed.vectors:
-        more = f" besides the {given} of other projects" if given else ""
+        more = f" in addition to the {given} of other projects" if given else ""
         why = f"needs {needed} requests with a vector{more}, but this site agreed to {agreed.vectors}"
         raise BrioError(f"'{project}' {why}; agree with --vectors {needed + given} before the first answer, or refuse")
     if (first := record / "answer-1.brio").exists():  # without those that audit and question leave out

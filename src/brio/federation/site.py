@@ -41,7 +41,9 @@ class Site:
         counts = [count_participants(self.cohort, self.scans[self.label == k]) for k in (0, 1)]
         if min(counts) < least_per_class:
             found = f"{counts[0]} {asked.classes[0]} and {counts[1]} {asked.classes[1]}"
-            raise BrioError(f"{cohort.name}: has {found}; {least_per_class} participants of each class are needed")
+            raise BrioError(
+                f"{cohort.name}: has {found}; at least {least_per_class} participants of each class are needed"
+            )
         self.connectomes = Connectomes(self.cohort)
         self.live = find_live_edges(self.connectomes.alive).cpu().numpy()
         with full_precision():

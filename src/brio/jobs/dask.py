@@ -1,7 +1,7 @@
 """The Dask engine: a cluster is started or joined, its workers train stacks in a folder that they all share.
 
 Clusters run on this machine or through SLURM, or are joined by their address. The store of runs is all that processes
-share: a run is there whole or not at all, and a stack whose runs are all there is finished.
+share: a run is stored completely or not at all, and a stack is finished once all of its runs are stored.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """Which cluster to use: one of these is given."""
+    """Which cluster to use: exactly one of these is set."""
 
     workers: int | None = None  # worker processes to start on this machine
     scheduler: str | None = None  # address of a scheduler that runs, such as tcp://10.0.0.1:8786
@@ -162,7 +162,7 @@ def connect(options: ClusterOptions, threads: int | None, gpu: bool) -> Iterator
             client = stack.enter_context(Client(target, timeout=CONNECT_SECONDS, set_as_default=False))
         except (OSError, ValueError) as error:
             raise BrioError(
-                f"{options.scheduler}: no Dask scheduler answers at this address ({error}); start it"
+                f"{options.scheduler}: no Dask scheduler answers at this address ({error}); start the scheduler"
             ) from error
         yield client
 
@@ -236,8 +236,8 @@ def pack_stack(job: Job, plan: JobPlan, number: int, store: RunStore, allow_dive
 def train_packed(packed: bytes, method_files: tuple[str, ...] = ()) -> str:
     """Train a packed stack and store its runs, unless it is finished; returns why this worker cannot, else nothing.
 
-    A worker cannot where it has other files or another GPU, or where its system fails, as with a disk that is full. All
-    other errors are held against the stack, and raised.
+    A worker cannot train the stack if it has other files or another GPU, or if its system fails, for example because
+    the disk is full. All other errors count against the stack and are raised.
     """
     from .train import train_stack
 
@@ -314,7 +314,7 @@ class DaskEngine(ExitStack):
     """Train stacks on the workers of a Dask cluster, which is started when the first stack has to be trained.
 
     Workers read the cohort and write runs through a file system that they share with this process. The cluster holds
-    nothing else: when it is lost, the same command goes on from the finished stacks. Use it as a context manager.
+    nothing else: if it is lost, the same command continues from the finished stacks. Use it as a context manager.
     """
 
     shares_folder, shard = True, None
@@ -344,9 +344,9 @@ class DaskEngine(ExitStack):
 class _Dispatch:
     """The stacks of one plan on their way to the workers and back.
 
-    Dask chooses their workers, and repeats and counts what died with a worker. It holds a death against every task that
-    the worker was assigned, so that innocent stacks would be given up with one that kills its workers: therefore a
-    stack waits here until a worker is free.
+    Dask chooses their workers, repeats what was lost with a worker, and counts such losses against every task that was
+    assigned to the worker. A stack that kills its workers would thus make others fail too: therefore a stack waits here
+    until a worker is free.
     """
 
     engine: DaskEngine
@@ -497,7 +497,8 @@ class _Dispatch:
             return
         if version != __version__:
             reason = (
-                f"the worker at {address} has brio {version}, but this job uses brio {__version__}; install one version"
+                f"the worker at {address} has brio {version}, but this job uses brio {__version__}; "
+                "install the same version"
             )
         elif number in self.refused:  # a second worker that cannot train it means that it is not the worker
             return self._give_up(number, reason)
@@ -515,8 +516,8 @@ class _Dispatch:
                 del self.unseen[number]
             elif time.monotonic() - since > VISIBLE_SECONDS:
                 del self.unseen[number]
-                where = f"it is not in {self.store.folder.resolve()} on this machine"
-                self._give_up(number, f"the worker at {address} has stored it, but {where}; use a shared folder")
+                where = f"they are not in {self.store.folder.resolve()} on this machine"
+                self._give_up(number, f"the worker at {address} has stored its runs, but {where}; use a shared folder")
 
     def _give_up(self, number: int, reason: str) -> None:
         self.failed[number] = reason

@@ -91,7 +91,7 @@ class Job:
         return self.spec.protocol_settings.validation_sites == "auto" and not self.protocol_settings.validation_sites
 
     def settings_of(self, name: str) -> dict[str, Any]:
-        """Return the given settings of a method; under too few sites also the one by which it needs no validation."""
+        """Return the given settings of a method; with too few sites, also the one with which it needs no validation."""
         given = self.spec.settings_of(name)
         return settle_without_validation(name, given) if self.too_few_sites else given
 
@@ -150,7 +150,7 @@ class Job:
         for name, method in {method.name: method for method in methods}.items():
             given = self.spec.settings_of(name)
             applied = [f"{key}={value}" for key, value in self.settings_of(name).items() if key not in given]
-            choice = ", ".join(applied) or "inner folds choose the settings, as in every cohort"
+            choice = ", ".join(applied) or "inner folds choose the settings, as for any cohort"
             if method.facts.chooses_epochs_by_inner_folds:
                 choice = "inner folds choose the number of epochs; each run is then trained on all source scans"
             names_by_choice.setdefault(choice, []).append(name)
@@ -209,7 +209,7 @@ _PASS = 12
 def estimate_memory(method: Method, cohort: Cohort) -> float:
     """Estimate the memory that one run of a method needs at least, connectomes included.
 
-    A network that is larger than by default needs more in proportion to the outputs of its layers. The networks of a
+    A network larger than the default needs more, in proportion to the outputs of its layers. The networks of a
     user's own file are not measured in advance.
     """
     settings, bold = method.settings, 0.0
@@ -262,7 +262,7 @@ def check_memory(methods: Iterable[Method], cohort: Cohort, device: ComputeDevic
     for method in methods:
         needed = {device: _estimate_connectomes(cohort), method.place_fit(device): estimate_memory(method, cohort)}
         what = f"method '{method.name}' with these settings, on {len(cohort)} scans of {cohort.n_rois} ROIs, needs"
-        advice = "choose smaller settings, or an atlas with fewer ROIs"
+        advice = "choose settings that need less memory, or an atlas with fewer ROIs"
         for place, n_bytes in needed.items():
             require_memory(n_bytes, what, advice, find_free_memory(place.torch_device))
 
@@ -288,7 +288,7 @@ def describe_rest(runs: Mapping[str, Method], store: RunStore) -> str:
     if not left or left.keys() != seconds.keys():
         return ""
     total = sum(n * sum(seconds[name]) / len(seconds[name]) for name, n in left.items())
-    return f"the others take about {format_time(total)} at this rate"
+    return f"the remaining runs will take about {format_time(total)} at this rate"
 
 
 def check_folds(names: Sequence[str], known: Sequence[str]) -> None:

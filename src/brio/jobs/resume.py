@@ -147,7 +147,7 @@ def _agree_on_stacks(plan: JobPlan, folder: Path) -> JobPlan:
 
 def _mend_cohort_files(job: Job, plan: Plan, folder: Path) -> None:
     """Rewrite the files stored with a plan if one is damaged; the job recomputes their content."""
-    remedy = "it is written again"
+    remedy = "it will be rewritten"
     try:
         for read in (read_cohort_facts, read_groups, read_audit):  # not their hashes alone: these may be of odd content
             read(folder, remedy)
@@ -241,7 +241,7 @@ def _state_plan(plan: Mapping[str, Any]) -> dict[str, Any]:
 def recover_options(plan: Plan, tuning: TuningRecord | None = None) -> dict[str, Any]:
     """Recover the options of ``brio run`` or ``brio tune`` that decide the plan of a job.
 
-    A plan does not hold where cohorts, files with methods and searches were, nor options that change no number.
+    A plan does not record where cohorts, files with methods and searches were, nor options that affect no number.
     """
     settings = _changed_settings(plan) if tuning is None else dict(tuning.given_settings)
     for part, defaults, values in (
@@ -275,7 +275,7 @@ def _changed_settings(plan: Plan) -> dict[str, Any]:
     for name, planned in plan.methods.items():
         for key in changed.keys() & _read_defaults(name).keys():
             if planned.settings.get(key) != changed[key]:
-                values = f"{planned.settings.get(key)} for method '{name}' and {changed[key]} for another one"
+                values = f"{planned.settings.get(key)} for method '{name}' and {changed[key]} for another"
                 raise BrioError(f"{files.PLAN}: setting '{key}' is {values}; run each method with its own command")
     return changed
 

@@ -116,7 +116,7 @@ def run_job(spec: JobSpec, out: Path, progress: Progress = silent, say: Say = ig
 
 
 def start_job(spec: JobSpec, progress: Progress = silent, say: Say = ignore) -> tuple[Job, list[str]]:
-    """Check the methods and settings of a job, then its cohort; ``all`` is every method that is no variant."""
+    """Check the methods and settings of a job, then its cohort; ``all`` is every method that is not a variant."""
     every = [entry.name for entry in list_methods() if not entry.fixed]
     sets = {"all": every, RECOMMENDED: list(RECOMMENDED_METHODS)}
     names = list(dict.fromkeys(name for method in spec.methods for name in sets.get(method, [method])))
@@ -131,7 +131,7 @@ def start_job(spec: JobSpec, progress: Progress = silent, say: Say = ignore) -> 
     if RECOMMENDED in spec.methods:
         unsuited = {}
         if is_label_sex(job.cohort):
-            unsuited["covariates-only"] = "would have sex as an input, but sex is the label here"
+            unsuited["covariates-only"] = "would use sex as an input, but sex is the label here"
         if (pd.Series(job.cohort.n_frames).groupby(job.cohort.sites).nunique() == 1).all():
             unsuited["length-only"] = "cannot work, because all scans of a site have the same length"
         if reason := _explain_missing_inner_folds(job):
@@ -248,7 +248,7 @@ def tune_job(
     with open_job(job, _plan_search(job, drawn), out / SEARCH, allow_other_device=planned) as (plan, store):
         train_stacks(job, plan, store, allow_divergence=True)
         if job.shard is not None and not all(key in store for key in plan.runs):
-            say("the search is not finished; when all shards are finished, run all of these commands again")
+            say("the search is not finished; when all shards are finished, run the command of every shard again")
             say(describe_shard(job.shard, False, out))
             return None
         record, table = _choose_settings(job, plan, store, drawn, budget=budget, oracle=oracle)
@@ -275,7 +275,7 @@ def _start_search(spec: JobSpec, out: Path, budget: int, progress: Progress, say
         tried = draw_configurations(make_method(name, given).settings, budget, {**find_method(name).fixed, **given})
         drawn[name] = [(values, make_method(name, {**given, **values})) for values in tried]
         if len(tried) == 1 < budget:
-            say(f"method '{name}' has no settings to tune and is run with its present settings")
+            say(f"method '{name}' has no settings to tune and is run with its current settings")
     return job, drawn
 
 

@@ -136,7 +136,7 @@ class JobSpec:
 
     @property
     def question(self) -> Question | None:
-        """What is asked of the scans; None for the cohort's own labels."""
+        """The question whose answers are the labels; None for the cohort's own labels."""
         return None if self.label is None else (self.label, self.audit_rules.min_class if self.exclude else 0)
 
     def relabel(self, cohort: Cohort) -> Cohort:

@@ -22,7 +22,7 @@ def describe_jobs(folder: Path) -> list[str]:
     require_folder(folder)
     lines = [line for place in _find_jobs(folder) for line in _describe_job(place)]
     if not lines:
-        remedy = "give the --out of 'brio run', 'brio tune' or 'brio study', or wait until its runs are planned"
+        remedy = "give the --out folder of 'brio run', 'brio tune' or 'brio study', or wait until the job is planned"
         raise BrioError(f"{folder}: contains no plan of a job ({PLAN}); {remedy}")
     return lines
 
@@ -62,4 +62,4 @@ def _describe_job(folder: Path) -> list[str]:
     seconds = missing * seconds_per_run + sum(measured.values())
     workers = len({(heartbeat.host, heartbeat.process) for heartbeat in running})
     pace = f"with {format_count(workers, 'worker', 'workers')}" if workers else "once a worker is available"
-    return [*lines, f"  time left: about {format_time(seconds / max(1, workers))} {pace}, at the present rate"]
+    return [*lines, f"  time left: about {format_time(seconds / max(1, workers))} {pace}, at the current rate"]

@@ -17,7 +17,7 @@ from ..errors import BrioError
 from ..settings import ValidationSites, check_domains, require, require_number
 
 LEAST_SOURCE_SITES = 2
-"""Least source sites of a leave-one-site-out fold: with only one, differences between sites could not be seen."""
+"""Smallest number of source sites in a leave-one-site-out fold: with one, sites could not be compared."""
 USUAL_VALIDATION_SITES = 2
 """Validation sites of a fold if the number of sites allows them."""
 FOLD_RULE = 2
@@ -177,7 +177,7 @@ def assign_stratified_folds(
 
     Participants are edges of a graph between sites and classes, folds its colours: such a colouring exists for every
     graph of this kind. It is found by dividing the edges of two folds anew (:func:`_halve`) while their numbers differ
-    by more than one in some group. No group becomes less balanced by that, so it ends.
+    by more than one in some group. This makes no group less balanced, so the procedure ends.
 
     Shapes: returns [n].
     """
@@ -248,7 +248,7 @@ def site_stratified_kfold(cohort: Cohort, seed: int, n_folds: int = 10, validati
     sites, labels = cohort.sites, cohort.labels
     fold_of_scan = assign_stratified_folds(draws.addresses(cohort.participant_ids), sites, labels, n_folds, seed)
     if len(np.unique(fold_of_scan)) < n_folds:
-        few = f"{len(cohort)} scans are too few for so many folds"
+        few = f"{len(cohort)} scans are too few for this number of folds"
         raise BrioError(f"protocol.n_folds={n_folds}: {few}; lower it, for example --set protocol.n_folds=5")
     folds = []
     for k in range(n_folds):

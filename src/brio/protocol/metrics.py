@@ -64,7 +64,7 @@ def auc(label: np.ndarray, logit: np.ndarray, scale: float = 0.0) -> float:
     if not n_pairs:
         return float("nan")
     if np.isnan(logit).any():
-        raise ValueError("some logits are NaN, so scans cannot be ordered")
+        raise ValueError("some logits are NaN, so scans cannot be ranked")
     merged = merge_ties(logit, scale)
     controls, patients = np.sort(merged[control]), merged[patient]
     below = np.searchsorted(controls, patients, "left") + np.searchsorted(controls, patients, "right")
@@ -138,7 +138,7 @@ def placement_values(label: np.ndarray, logit: np.ndarray) -> np.ndarray:
     if patient.all() or not patient.any():
         return placements
     if np.isnan(logit).any():
-        raise ValueError("some logits are NaN, so scans cannot be ordered")
+        raise ValueError("some logits are NaN, so scans cannot be ranked")
     logit = merge_ties(logit)
     for own, sign in ((patient, 1.0), (~patient, -1.0)):
         others = np.sort(sign * logit[~own])
@@ -238,12 +238,12 @@ def assess_over_people(
 
 
 def score_columns(label: np.ndarray, margin: np.ndarray, scale: float = 0.0) -> np.ndarray:
-    """Compute the AUC of each column, as :func:`brio.protocol.auc` does of one: ties count as half.
+    """Compute the AUC of each column, as :func:`brio.protocol.auc` does for one: ties count as half.
 
     Shapes: label [n, ...], margin [n, ...]; returns [...]. Returns NaN for a column with one class only.
     """
     if np.isnan(margin).any():
-        raise ValueError("some margins are NaN, so scans cannot be ordered")
+        raise ValueError("some margins are NaN, so scans cannot be ranked")
     patient = label == 1
     n_patients = patient.sum(axis=0)
     n_pairs = n_patients * (len(label) - n_patients)

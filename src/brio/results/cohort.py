@@ -94,7 +94,7 @@ def _describe_group(cohort: Cohort, members: np.ndarray) -> dict[str, Any]:
 
 
 def _mean_sd(table: pd.DataFrame, column: str) -> dict[str, Any] | None:
-    """Mean and SD of a column and how many scans have it; None where few have."""
+    """Mean and SD of a column and how many scans have it; None if too few have it."""
     if column not in table:
         return None
     known = pd.to_numeric(table[column], errors="coerce").dropna().astype(float)
@@ -105,7 +105,7 @@ def _mean_sd(table: pd.DataFrame, column: str) -> dict[str, Any] | None:
 
 
 def _count_sexes(table: pd.DataFrame) -> dict[str, int] | None:
-    """Count scans of each sex as the table writes it; None where few have one."""
+    """Count scans of each sex, as written in the table; None if too few have one."""
     column = COVARIATE_COLUMNS["sex"]
     if column not in table:
         return None

@@ -60,7 +60,7 @@ def require_folder(folder: Path) -> None:
     """Raise :class:`BrioError` if a folder of results does not exist; otherwise the error would name a file in it."""
     if not folder.is_dir():
         raise BrioError(
-            f"{folder}: this folder does not exist; give the --out of 'brio run', 'brio tune' or 'brio study'"
+            f"{folder}: this folder does not exist; give the --out folder of 'brio run', 'brio tune' or 'brio study'"
         )
 
 

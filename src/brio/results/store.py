@@ -268,7 +268,7 @@ class RunStore:
     def read_tensors(self, key: str, names: Iterable[str]) -> dict[str, np.ndarray]:
         """Read some tensors of a finished run that are not parameters, by their names without the group.
 
-        ``g`` reads ``training.g``. Names that are not there are left out, all of them where weights were not kept.
+        ``g`` reads ``training.g``. Missing names are left out; all are missing where weights were not kept.
         """
         path, wanted = self.folder / key / WEIGHTS, set(names)
         if not is_kept(path, RUN_AGAIN):

@@ -72,8 +72,8 @@ def average_seeds(
     if len(duplicates):
         name, fold, seed = duplicates.iloc[0][[column, "fold", "seed"]]
         raise BrioError(
-            f"{column} '{name}', fold {fold}, seed {seed} occurs more than once; give methods of several jobs "
-            "different names"
+            f"{column} '{name}', fold {fold}, seed {seed} occurs more than once; methods of different jobs "
+            "need different names"
         )
     means = {name: _average_runs(own, list(units), metric) for name, own in rows.groupby(column, sort=False)}
     return pd.DataFrame(means).sort_index().rename_axis(columns=column)
@@ -534,7 +534,7 @@ def _warn_of_shortcuts(methods: Mapping[str, MethodSummary], protocol: str, labe
     given_label = [name for name, m in methods.items() if label_is_sex and "sex" in m.needs]
     for name in given_label:
         yield (
-            f"{name} has sex as an input, but sex is the label here, so its score says nothing about the brain or "
+            f"{name} uses sex as an input, but sex is the label here, so its score says nothing about the brain or "
             "about shortcuts; leave this method out"
         )
     for name, m in methods.items():
@@ -542,5 +542,5 @@ def _warn_of_shortcuts(methods: Mapping[str, MethodSummary], protocol: str, labe
             spread = format_interval(m.auc.interval) if m.auc.interval else "the same everywhere"
             yield (
                 f"{name} reaches an AUC of {format_percent(m.auc.mean)}% ({spread}) {where} without connectomes, so "
-                "the scores of other methods may partly have the same cause"
+                "the scores of other methods may partly be due to the same cause"
             )

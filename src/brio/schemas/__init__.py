@@ -31,7 +31,7 @@ from ..errors import REPEAT_JOB, file_error, find_control, nearest
 from ..settings import Share, describe_kind, list_kinds, read_hints
 
 MAX_JSON_BYTES = 64 << 20
-"""No JSON file of brio comes near this size: the plan of ten thousand runs has one megabyte."""
+"""No JSON file of brio comes near this size: the plan of ten thousand runs takes up one megabyte."""
 MAX_TABLE_BYTES = 64 << 20
 """Largest size of a table without participants."""
 MAX_PARTICIPANT_TABLE_BYTES = 4 << 30
@@ -125,13 +125,13 @@ def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):
         twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
-        raise _OddDocumentError(f"has the key {json.dumps(twice)} twice")
+        raise _OddDocumentError(f"has the key {json.dumps(twice)} more than once")
     return made
 
 
 def _read_whole_number(digits: str) -> int:
     if len(digits) > 20 or not -_LARGEST <= int(digits) <= _LARGEST:
-        raise _OddDocumentError(f"contains a whole number of {len(digits.lstrip('-'))} digits")
+        raise _OddDocumentError(f"contains a whole number with {len(digits.lstrip('-'))} digits")
     return int(digits)
 
 
@@ -310,7 +310,7 @@ def check_rows(content: bytes, path: Path, separator: str, remedy: str = REPEAT_
         if control := find_control(line.removesuffix("\r"), "\t"):  # pandas reads it as half a line break
             raise file_error(path, f"line {number} contains the control character {control}", remedy)
         if len(line) > MAX_LINE:
-            raise file_error(path, f"line {number} has {len(line):,} characters", remedy)
+            raise file_error(path, f"line {number} is too long ({len(line):,} characters)", remedy)
     rows = [(number, line.count(separator) + 1) for number, line in enumerate(lines, start=1) if line.strip()]
     if '"' in text or "\r" in text:  # quoted cells may hold line breaks
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)

@@ -447,7 +447,7 @@ def read_sums(folder: Path, remedy: str) -> Sums | None:
     try:
         facts = path.stat()
         if not stat.S_ISREG(facts.st_mode) or facts.st_size > MAX_SUMS_BYTES:  # a pipe waits, a device has no end
-            raise BrioError(f"{path}: was changed or damaged; {remedy}")
+            raise BrioError(f"{path}: has been changed or damaged; {remedy}")
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise BrioError(f"{path}: cannot be read ({error}); {remedy}") from error
@@ -455,7 +455,7 @@ def read_sums(folder: Path, remedy: str) -> Sums | None:
     for line in text.splitlines(keepends=True):
         match = _LINE.fullmatch(line)
         if match is None:
-            raise BrioError(f"{path}: was changed or damaged; {remedy}")
+            raise BrioError(f"{path}: has been changed or damaged; {remedy}")
         (sums.coming if match[1] else sums.listed)[match[3]] = match[2]
     return sums
 

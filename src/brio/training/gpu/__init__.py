@@ -1,1 +1,1 @@
-"""GPU twins of this room's modules, under the names of what they replace."""
+"""GPU versions of modules of this package, under the names of the modules that they replace."""

@@ -2,7 +2,7 @@
 
 With tensor operations, :func:`brio.training.random_numbers.uniform_from_keys` makes some fifteen passes over the
 numbers that are drawn. Here a number is mixed in registers, and dropout draws its mask again in the backward pass
-instead of keeping it.
+instead of storing it.
 """
 
 from __future__ import annotations
