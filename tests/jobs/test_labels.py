@@ -57,7 +57,7 @@ def test_results_of_another_question_are_not_mixed(brio, place, asked, tmp_path)
     assert "cohort: 'simulated (age>site-median)'" in said.err
     fit = ["fit", place, "--method", "ridge", "--evidence", asked, "--out", tmp_path / "model", "--quiet"]
     for other in ([], ["--label", "age>14.5"]):
-        assert "answers another question" in brio(*fit, *other).refuse().err
+        assert "cannot be evidence for this model" in brio(*fit, *other).refuse().err
     said = brio(*fit, *ASK).succeed()
     assert "--method ridge --label 'age>site-median' --seeds 3" in said.text, "how to evaluate what is fitted"
     assert json.loads((tmp_path / "model" / "model.json").read_text())["classes"][1] == "age above site median"

@@ -166,14 +166,14 @@ def compare_participants(job: StoredJob, method: str, cohort: Cohort) -> tuple[s
         problem = f"was evaluated in the atlas '{job.summary.atlas}', but the model is fitted in '{cohort.atlas.name}'"
     elif names[0] != names[1] and list(UNNAMED_CLASSES) not in names:
         problem = (
-            f"answers another question: its classes are {' and '.join(theirs)}, but those of the model are "
+            f"cannot be evidence for this model: its classes are {' and '.join(theirs)}, but those of the model are "
             f"{' and '.join(cohort.classes)}"
         )
     elif n_common == 0:
         problem = "has no participant (by name and site) in common with the model"
     elif n_differing:
         problem = (
-            f"answers another question: {n_differing} of {format_count(n_common, 'participant')} in common "
+            f"cannot be evidence for this model: {n_differing} of {format_count(n_common, 'shared participant')} "
             f"{'has' if n_differing == 1 else 'have'} a different label in the cohort of the model"
         )
     if problem:
