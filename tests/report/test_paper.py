@@ -60,7 +60,7 @@ def test_the_paragraph_says_what_the_job_stored(finished):
     summary = read_evidence(finished).summary
     assert f"We analysed {summary.n_scans} scans of the cohort <em>cohort</em> & co from 5 sites" in text
     assert f"Before training, an audit excluded 1 of {summary.n_scans + 1} scans: 1 duplicating another scan." in text
-    assert "in each fold, 2 sites were drawn at random for each seed and held out for validation" in text
+    assert "in each fold, 2 sites were drawn at random for each seed and used for validation" in text
     assert "run with 3 seeds" in text
     assert "Methods: brio (Wang, Zhang et al., Beyond Site Agreement (BRIO); the paper's own" in text
     assert "epochs=4" in text, "settings that are not the defaults"

@@ -64,7 +64,7 @@ def require_finite(values: np.ndarray) -> np.ndarray:
     """Return what a model computed for scans; raise an error if a value is not finite."""
     if np.isfinite(values).all():
         return values
-    raise BrioError(f"the model has no finite margin for some of these scans, so it is damaged; {GET_AGAIN}")
+    raise BrioError(f"the model returns margins that are not finite, so its files are probably damaged; {GET_AGAIN}")
 
 
 class Margins(NamedTuple):

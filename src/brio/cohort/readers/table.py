@@ -204,7 +204,7 @@ def find_fc(src: Path, options: ImportOptions) -> Layout:
     if measure is not None and measure not in MEASURES:
         raise BrioError(f"--measure {measure}: unknown measure; {nearest(measure, MEASURES)}")
     if sessions in ("join", "average"):
-        raise BrioError(f"--sessions {sessions}: sessions of connectomes without time series cannot be combined; use first or all")
+        raise BrioError(f"--sessions {sessions}: cannot combine connectomes of several sessions; use first or all")
     first: list[tuple[str, str]] = []  # measure of the first connectome, and where it is
 
     def convert(matrix: np.ndarray, where: str) -> np.ndarray:
