@@ -68,7 +68,10 @@ PROVOKED = {
     "no atlas": (lambda p: read(p, "dpabi"), "needs atlas="),
     "measure": (lambda p: read(p, "fc", "fc"), "state which with measure='correlation' or fisher-z"),
     "no measure": (lambda p: read(p, "fc", measure="covariance"), "measure='covariance': unknown measure"),
-    "sessions of connectomes": (lambda p: read(p, "fc", sessions="join"), "sessions='join': connectomes"),
+    "sessions of connectomes": (
+        lambda p: read(p, "fc", sessions="join"),
+        "sessions='join': cannot combine connectomes",
+    ),
     "no denoise": (lambda p: read(p, "fmriprep", atlas="aal"), "needs denoise="),
     "few sites": (lambda p: brio.run(p / "few", "ridge", device="cpu"), "of the same sites with protocol='kfold'$"),
     "folds": (

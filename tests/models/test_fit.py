@@ -122,12 +122,12 @@ def other_question(cohort):
         return replace(cohort, participants=cohort.participants.assign(**changed), classes=classes, fingerprint="ab")
 
     sex = np.arange(len(cohort)) // 2 % 2
-    yield relabel(("F", "M"), label=sex), "another question: its classes are control and patient"
+    yield relabel(("F", "M"), label=sex), "cannot be evidence for this model: its classes are control and patient"
     n = int((sex != cohort.labels).sum())
-    yield relabel(label=sex), f"another question: {n} of {len(cohort)} participants in common have a different label"
+    yield relabel(label=sex), f"{n} of {len(cohort)} shared participants have a different label"
     once = cohort.labels.copy()
     once[:2] = once[1::-1] if once[0] != once[1] else 1 - once[:2]
-    yield relabel(label=once), f"another question: 2 of {len(cohort)} participants in common have a different label"
+    yield relabel(label=once), f"2 of {len(cohort)} shared participants have a different label"
     yield relabel(("0", "1"), label=1 - cohort.labels), "have a different label"
     names = [f"other-{k}" for k in range(len(cohort))]
     yield relabel(participant_id=names), "has no participant .by name and site. in common"
@@ -139,7 +139,7 @@ def test_evidence_of_another_question_is_refused(cohort, diagnosis_job):
     sex = next(other_question(cohort))[0]
     model = fit_model(specify(sex))
     refuse("does not have the scans of the model; give the cohort", add_evidence, model, diagnosis_job)
-    refuse("another question", add_evidence, model, diagnosis_job, Connectomes(sex))
+    refuse("cannot be evidence", add_evidence, model, diagnosis_job, Connectomes(sex))
     refuse("is not the cohort that the model was fitted to", add_evidence, model, diagnosis_job, Connectomes(cohort))
 
 

@@ -167,7 +167,7 @@ def test_json_that_brio_writes_is_read_as_json_reads_it(value):
         read = schemas.parse_json(text.encode(), PATH)
     except BrioError as error:
         message = str(error)
-    assert json.dumps(read) == text or "contains a whole number of" in message or "contains the text" in message
+    assert json.dumps(read) == text or "contains a whole number" in message or "contains the text" in message
 
 
 @pytest.mark.parametrize(
