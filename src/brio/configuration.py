@@ -29,7 +29,7 @@ def read_configuration(path: Path, remedy: str = START) -> dict[str, Any]:
     except RecursionError as error:
         raise BrioError(f"{path}: cannot be read as TOML (it is nested too deeply)") from error
     except ValueError as error:  # no TOML, no UTF-8, or a number of thousands of digits
-        raise BrioError(f"{path}: is not TOML ({error}); {remedy}, put text in quotes") from error
+        raise BrioError(f"{path}: is not TOML ({error}); put text in quotes; {remedy}") from error
     except OSError as error:
         raise BrioError(f"{path}: cannot be read ({error.strerror}); {remedy}") from error
 

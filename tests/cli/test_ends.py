@@ -110,7 +110,8 @@ def test_a_command_that_is_asked_to_end_says_so_whatever_becomes_of_the_exceptio
     (tmp_path / "mine.py").write_text(ASKED.format(signal=asked) + code)
     ended = start("brio methods --load mine.py", cwd=tmp_path)
     assert ended.returncode == status, ended.stderr
-    assert ended.stderr.splitlines()[1:] == [f"brio: {word}; run the same command again; nothing is left half-written"]
+    left = "no half-written files were left"
+    assert ended.stderr.splitlines()[1:] == [f"brio: {word}; run the same command again ({left})"]
 
 
 def test_a_program_that_is_asked_to_end_while_it_is_imported_says_so():

@@ -223,7 +223,7 @@ def test_a_terminated_command_cleans_up(tmp_path):
     assert run_in_child(run) == 143
     assert names(tmp_path) == {"said"}
     assert (tmp_path / "said").read_text() == (
-        "brio: terminated; run the same command again; nothing is left half-written\n"
+        "brio: terminated; run the same command again (no half-written files were left)\n"
     )
 
 

@@ -69,7 +69,7 @@ def read_config(context: typer.Context, path: Path | None) -> Path | None:
     context.meta[CONFIG_FILE], context.meta[COMMAND] = path, context
     for key, value in read_configuration(path).items():
         if key in COMMAND_LINE_ONLY:
-            reason = f"'{key}' {COMMAND_LINE_ONLY[key]}, which a file must not do"
+            reason = f"'{key}' is not allowed in a file, because it {COMMAND_LINE_ONLY[key]}"
             raise BrioError(f"{path}: {reason}; give --{key} on the command line instead")
         if key not in options:
             raise BrioError(f"{path}: 'brio {context.info_name}' has no option '{key}'; {nearest(key, options)}")
@@ -90,7 +90,7 @@ def _check_value(value: Any, kind: type, several: bool, where: str, folder: Path
     """Check a value of a file and write it as on the command line; relative paths are relative to the file."""
     if isinstance(value, Mapping):
         raise BrioError(
-            f"{where} is a table, but only [{SETTINGS}] may be one; write a value instead, and put it above all tables"
+            f"{where} is a table, but only [{SETTINGS}] may be a table; give a value instead, above the first table"
         )
     if isinstance(value, list) and not several:
         raise BrioError(f"{where} is a list, but must be a single value")
@@ -99,7 +99,7 @@ def _check_value(value: Any, kind: type, several: bool, where: str, folder: Path
     wanted = {bool: bool, int: int, float: int | float, Path: str, str: str | int | float}[kind]
     for one in values:
         if not isinstance(one, wanted) or (isinstance(one, bool) and kind is not bool):
-            raise BrioError(f"{where}: {format_value(one)} is not {KINDS[kind]}")
+            raise BrioError(f"{where} must be {KINDS[kind]}, not {format_value(one)}")
         if isinstance(one, str) and "\0" in one:
             raise BrioError(f"{where}: {format_value(one)} contains a null character; remove it")
     written = [str(folder / one) if kind is Path else one if kind is bool else str(one) for one in values]

@@ -69,7 +69,7 @@ def _read_job(folder: Path) -> tuple[str, dict[str, Any], dict[str, Any]]:
     from ..results.files import PLAN, PLAN_AGAIN, TUNING, is_kept
 
     if not is_kept(folder / PLAN, PLAN_AGAIN):
-        hint = f"name a command ({', '.join(CONFIGURABLE)}), or a folder written by 'brio run' or 'brio tune'"
+        hint = f"give a command ({', '.join(CONFIGURABLE)}), or a folder written by 'brio run' or 'brio tune'"
         raise BrioError(f"{folder}: is not the folder of a job ({PLAN} is missing); {hint}")
     plan = Plan.read(folder, PLAN_AGAIN)
     for name, planned in plan.methods.items():

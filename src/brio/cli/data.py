@@ -30,7 +30,7 @@ def import_(
         "Atlas to read, for example aal116 or cc200; required if there are several. fmriprep: a label image, or "
         "aal116, schaefer100 to schaefer1000, harvard-oxford-cort, basc122.",
     ] = None,
-    participants: Annotated[Path | None, "Participants table, if it is not in its usual place."] = None,
+    participants: Annotated[Path | None, "Participants table, if brio does not find it."] = None,
     measure: Annotated[
         str | None, "fc: what the matrices contain (correlation or fisher-z), if this is ambiguous."
     ] = None,
@@ -62,7 +62,7 @@ def import_(
     say(f"wrote {cohort!r} to {out}")
     if not cohort.atlas.has_coordinates:
         how = f"add them with 'brio atlas {out} TABLE --out COHORT2' (TABLE: name, x, y, z, network)"
-        say(f"its regions have no coordinates, so figures cannot show the brain; {how}")
+        say(f"regions of this cohort have no coordinates, so figures cannot show the brain; {how}")
 
 
 @options.add_command(DATA)
@@ -71,8 +71,8 @@ def atlas(
     table: Annotated[
         str,
         "Table of ROIs: a tsv or csv file with the columns name, x, y, z (MNI, mm) and network, or a "
-        "known atlas: aal116, cc200, power264, dosenbach160, seitzman300; downloaded by nilearn: schaefer100 to "
-        "schaefer1000, difumo64 to difumo1024, harvard-oxford-cort, -cortl or -sub, basc7 to basc444.",
+        "known atlas: aal116, cc200, power264, dosenbach160 or seitzman300. nilearn downloads schaefer100 to "
+        "schaefer1000, difumo64 to difumo1024, harvard-oxford-cort, -cortl and -sub, and basc7 to basc444.",
     ],
     out: options.Out,
     by_order: Annotated[bool, "Match rows and ROIs by their order and ignore the names."] = False,
@@ -135,7 +135,7 @@ def fetch_abide_(
     digests: Annotated[
         Path | None,
         "File of SHA-256 digests in the format of sha256sum. If it exists, downloaded files are compared with "
-        "it; otherwise their digests are recorded there. The release publishes no digests.",
+        "it; otherwise their digests are written to it. The ABIDE release itself publishes no digests.",
     ] = None,
 ) -> None:
     """Download ABIDE I (Preprocessed Connectomes Project, C-PAC pipeline) and write it as a cohort.
@@ -159,7 +159,7 @@ def simulate(
     frames: Annotated[settings.SimulatedFrames, "Frames per scan at an average site."] = 140,
     sessions: Annotated[settings.Sessions, "Scans per participant."] = 1,
     session_sd: Annotated[
-        settings.Spread, "SD of the coupling between sessions (the SD between participants is 0.15)."
+        settings.Spread, "SD of the coupling of a brain network across sessions (across participants, it is 0.15)."
     ] = 0.0,
     seed: Annotated[settings.Seed, "Seed of the random numbers."] = 0,
 ) -> None:
@@ -206,6 +206,6 @@ def audit(
         print(json.dumps(result.to_dict(), indent=1))
     else:
         say(format_audit(result))
-        say("\nWhat the number of sites allows")
+        say("\nProtocols that the number of sites allows")
         for line in describe_allowed_protocols(loaded.select(result.keep)):
             say(f"  {line}")

@@ -22,7 +22,7 @@ app.add_typer(federate_app, name="federate", rich_help_panel=MODELS)
 def start(
     out: options.Out,
     rois: Annotated[
-        str, "--rois", "Regions, in the order required of all scans: a cohort folder, a table or a known atlas."
+        str, "--rois", "Regions, in the order that all scans must have: a cohort folder, a table or a known atlas."
     ],
     classes: Annotated[str, "--classes", "CONTROL,PATIENT", "Names of the labels 0 and 1, as in the cohorts."],
     n_sites: Annotated[
@@ -30,7 +30,7 @@ def start(
     ],
     method: Annotated[str, "log-ridge or ridge."] = "log-ridge",
     penalty: Annotated[
-        settings.Positive, "Penalty, in units of the mean squared norm of the features of a scan."
+        settings.Positive, "Penalty, relative to the mean squared norm of a scan's features."
     ] = 3.0,
     iterations: Annotated[settings.Exchanges, "Number of iterations; each one after the first adds two rounds."] = 2,
     evaluation: Annotated[
@@ -77,11 +77,13 @@ def answer(
     ] = None,
     vectors: Annotated[
         settings.Count | None,
-        "First answer: maximum number of requests with a vector that the site answers; 4 by default.",
+        "First answer only: maximum number of requests to answer between first and last round; 4 by default.",
     ] = None,
-    agree_leave_out: Annotated[bool, "First answer: agree to an evaluation that leaves out each site in turn."] = False,
+    agree_leave_out: Annotated[
+        bool, "First answer only: agree to an evaluation that leaves out each site in turn."
+    ] = False,
     least_per_class: Annotated[
-        settings.Count | None, "First answer: minimum number of participants in each class; 10 by default."
+        settings.Count | None, "First answer only: minimum number of participants in each class; 10 by default."
     ] = None,
 ) -> None:
     """Answer a request with sums over the scans of this site, and describe what the answer contains.
@@ -106,7 +108,7 @@ def answer(
     write_message(out, made)
     say(describe_message(made))
     say(
-        f"wrote {out} ({out.stat().st_size / 1e3:,.0f} kB): send this file to the coordinator. The log is "
+        f"wrote {out} ({out.stat().st_size / 1e3:,.0f} kB); send this file to the coordinator. The log is "
         f"{record / LOG}"
     )
 

@@ -48,7 +48,7 @@ def _open_scans(
 def fit(
     cohort: Annotated[Path, "Cohort folder."],
     out: options.Out,
-    method: Annotated[str, "Method, see 'brio methods'."] = "log-ridge",
+    method: Annotated[str, "Method (see 'brio methods')."] = "log-ridge",
     label: options.Label = None,
     leave_out: Annotated[
         list[str] | None, "--leave-out", "SITE", "Site that the model must not see; repeatable."
@@ -68,7 +68,7 @@ def fit(
     checkpoint_every: Annotated[
         settings.Seconds | None,
         "SECONDS",
-        "Time between checkpoints of neural networks, from which interrupted training resumes; 0 for none. By "
+        "Neural networks: time between checkpoints, from which interrupted training resumes; 0 for none. By "
         "default 120 with --engine dask, and otherwise 0.",
     ] = None,
     *,
@@ -128,7 +128,9 @@ def predict(
     reestimates: Annotated[
         settings.Reestimates, "Number of re-estimates of each scan, used to compute its interval."
     ] = 47,
-    accuracy: Annotated[settings.Accuracy, "Accuracy required for calling a class; other scans get no call."] = 0.8,
+    accuracy: Annotated[
+        settings.Accuracy, "Accuracy that predicted classes must reach in the evidence; other scans get no call."
+    ] = 0.8,
     load: options.Load = None,
     device: options.Device = "auto",
     *,
@@ -163,11 +165,12 @@ def adapt(
     ] = None,
     slope_width: Annotated[
         settings.PositiveSpread | None,
-        "Standard deviation of the logarithm of the slope across hospitals; by default taken from the evidence.",
+        "Standard deviation of the logarithm of the slope across hospitals; by default taken from the model's "
+        "evidence.",
     ] = None,
     intercept_width: Annotated[
         settings.PositiveSpread | None,
-        "Standard deviation of the intercept across hospitals; by default taken from the evidence.",
+        "Standard deviation of the intercept across hospitals; by default taken from the model's evidence.",
     ] = None,
     load: options.Load = None,
     device: options.Device = "auto",

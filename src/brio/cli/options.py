@@ -100,7 +100,7 @@ def _check(domain: Any) -> Callable[[typer.CallbackParam, Any], Any]:
 
 
 Out = Annotated[Path, "--out", "Folder to create; it must not exist yet."]
-JobOut = Annotated[Path, "--out", "Folder for results; if it holds an interrupted job, that job is resumed."]
+JobOut = Annotated[Path, "--out", "Folder for results; if it contains an interrupted job, that job is resumed."]
 Sets = Annotated[
     list[str] | None,
     typer.Option(
@@ -124,7 +124,7 @@ Load = Annotated[
 ]
 Predictions = Annotated[
     list[Path] | None,
-    "Folder written by 'brio predict' for new labelled scans, shown as external validation; repeatable.",
+    "Folder written by 'brio predict' for new labelled scans; the report shows it as external validation; repeatable.",
 ]
 Report = Annotated[bool, "Also write table.md, sites.png and report.html to the results folder."]
 RecordsOnly = Annotated[bool, "Store scores and predictions, but no weights."]
@@ -141,7 +141,9 @@ class ReadingOptions:
         "Table of ROIs: a tsv or csv file with the columns name, x, y, z and network, or a known atlas "
         "such as power264 (see 'brio atlas --help').",
     ] = None
-    drop_roi: Annotated[list[str] | None, "Column to leave out, for example a global signal; repeatable."] = None
+    drop_roi: Annotated[
+        list[str] | None, "Column of the scan files to leave out, for example a global signal; repeatable."
+    ] = None
     id_column: Annotated[
         str | None, "bids, table, fc, dpabi: column of the participant's identifier; 'participant_id' by default."
     ] = None
@@ -166,8 +168,8 @@ class ReadingOptions:
     sessions: Annotated[
         str | None,
         "bids, table, packed, fc: how to treat several scans of one participant. 'first' reads the first scan, "
-        "'join' makes one long scan, 'average' averages the connectomes, 'all' keeps every scan; splits and "
-        "statistics are then by participant. Imported connectomes allow only 'first' or 'all'.",
+        "'join' makes one long scan, 'average' averages the connectomes, 'all' keeps every scan, and "
+        "splits and statistics are by participant. Imported connectomes allow only 'first' or 'all'.",
     ] = None
 
     def to_keywords(self) -> dict[str, Any]:
@@ -213,15 +215,15 @@ class ImageOptions:
 
     denoise: Annotated[
         str | None,
-        "What to remove: a strategy of nilearn (simple, scrubbing, compcor, ica_aroma; simple+gsr also removes "
-        "the global signal), columns of the confounds table separated by commas, or none. Required, except for "
-        "predictions by a model that was fitted to such images.",
+        "Confounds to remove: a strategy of nilearn (simple, scrubbing, compcor, ica_aroma; simple+gsr also removes "
+        "the global signal), columns of the confounds table separated by commas, or none. Required, unless the "
+        "model was fitted to such images.",
     ] = None
     space: Annotated[str | None, "Template of the images, if there are several."] = None
     res: Annotated[str | None, "Resolution of the images, if there are several."] = None
     high_pass: Annotated[
         settings.Frequency | None,
-        "Cut-off in Hz; not for strategies, which use the cosine regressors of fMRIPrep instead.",
+        "Cut-off in Hz; not allowed with a strategy, which uses the cosine regressors of fMRIPrep instead.",
     ] = None
     low_pass: Annotated[settings.Frequency | None, "Cut-off in Hz; none by default."] = None
     jobs: Annotated[settings.Workers | None, "Number of scans extracted at the same time; 1 by default."] = None
@@ -238,7 +240,7 @@ class ScanOptions(ReadingOptions):
 
     kind: Annotated[str | None, "Layout of the files, if it is ambiguous."] = None
     atlas: Annotated[str | None, "Atlas to read, if there are several; fmriprep: as in 'brio import'."] = None
-    participants: Annotated[Path | None, "Participants table, if it is not in its usual place."] = None
+    participants: Annotated[Path | None, "Participants table, if brio does not find it."] = None
     tr: Annotated[settings.RepetitionTime | None, "Repetition time in seconds, if the files do not state it."] = None
 
 
@@ -263,7 +265,8 @@ class JobOptions:
             "--config",
             is_eager=True,  # before the other options, whose defaults it changes
             callback=read_config,
-            help="TOML file with any of these options, see 'brio config'; options on the command line take precedence.",
+            help="TOML file with any of these options (see 'brio config'); options on the command line take "
+            "precedence.",
         ),
     ] = None
 
@@ -291,11 +294,11 @@ class EvaluationOptions:
     panel: ClassVar[str] = "Evaluation"
 
     protocol: Annotated[str, "loso (leave one site out) or kfold."] = "loso"
-    fold: Annotated[list[str] | None, "--fold", "Only this fold (test site); repeatable."] = None
+    fold: Annotated[list[str] | None, "--fold", "Evaluate only this fold (test site); repeatable."] = None
     checkpoint_every: Annotated[
         settings.Seconds,
         "SECONDS",
-        "Time between checkpoints of neural networks, from which interrupted training resumes; 0 for none.",
+        "Neural networks: time between checkpoints, from which interrupted training resumes; 0 for none.",
     ] = 120.0
 
     def to_keywords(self) -> dict[str, Any]:

@@ -57,8 +57,8 @@ def run(
     out: options.JobOut,
     method: Annotated[
         list[str] | None,
-        "Method, see 'brio methods'; repeatable; 'all' for all. By default the methods of --load or, without "
-        "--load, 'recommended': log-ridge, ridge, brio and the confound baselines that suit the cohort.",
+        "Method (see 'brio methods'); repeatable; 'all' for all. By default the methods of the --load files or, "
+        "without --load, 'recommended': log-ridge, ridge, brio and the confound baselines that suit the cohort.",
     ] = None,
     label: options.Label = None,
     seeds: Annotated[
@@ -66,7 +66,7 @@ def run(
         "Number of seeds; by default 3 for the recommended methods, 1 for methods named with --method.",
     ] = None,
     tuned: Annotated[
-        Path | None, "Folder written by 'brio tune'; the settings chosen there are used for each fold."
+        Path | None, "Folder written by 'brio tune'; each fold uses the settings chosen for it there."
     ] = None,
     records_only: options.RecordsOnly = False,
     report: options.Report = False,
@@ -100,10 +100,10 @@ def tune(
     cohort: Annotated[Path, "Cohort folder."],
     out: options.JobOut,
     method: Annotated[
-        list[str] | None, "Method, see 'brio methods'; repeatable, or several separated by commas; 'all' for all."
+        list[str] | None, "Method (see 'brio methods'); repeatable, or several separated by commas; 'all' for all."
     ] = None,
     budget: Annotated[settings.Budget, "Number of configurations to try for each method and fold."] = 4,
-    oracle: Annotated[bool, "Also record the AUC that choosing on the test scans would give."] = False,
+    oracle: Annotated[bool, "Also record the best test AUC of any configuration."] = False,
     label: options.Label = None,
     seeds: options.Seeds = 3,
     records_only: options.RecordsOnly = False,
@@ -122,7 +122,7 @@ def tune(
     own = options.load_own_methods(job.load)
     names = [name.strip() for one in method or own for name in one.split(",") if name.strip()]
     if not names:
-        raise BrioError("name a method to tune with --method NAME; 'brio methods' lists the methods")
+        raise BrioError("no method was given; give one with --method NAME ('brio methods' lists the methods)")
     further = {"label": label, "seeds": seeds, "records_only": records_only}
     spec = job.make_spec(cohort, names, **further, **evaluation.to_keywords())
     with engine.open(job.load, engine.shard) as opened, show_progress(job.quiet) as progress:
@@ -135,12 +135,12 @@ def tune(
 def verify(
     folder: Annotated[Path, "Folder written by 'brio run', 'brio tune' or 'brio study'."],
     cohort: Annotated[
-        Path | None, "--cohort", "Cohort folder of the job: also check ids, labels, sites and folds."
+        Path | None, "--cohort", "Cohort folder of the job; its ids, labels, sites and folds are then checked too."
     ] = None,
     again: Annotated[settings.Count | None, "With --cohort: retrain this many runs, drawn at random."] = None,
     seed: Annotated[settings.Seed, "Seed for drawing the runs to retrain."] = 0,
     device: Annotated[
-        str | None, "Device for retraining; by default the device of the job, see 'brio run --help'."
+        str | None, "Device for retraining; by default the device of the job (see 'brio run --help')."
     ] = None,
     predictions: Annotated[
         list[Path] | None, "Folder written by 'brio predict' and shown in the report; repeatable."
@@ -161,10 +161,10 @@ def verify(
 
 @options.add_command(STUDIES)
 def study(
-    name: Annotated[str, "A study, see 'brio studies', or 'paper' for all studies of the paper."],
+    name: Annotated[str, "A study (see 'brio studies'), or 'paper' for all studies of the paper."],
     cohort: Annotated[Path, "Cohort folder."],
     out: Annotated[
-        Path, "--out", "Folder for results; studies in one folder share runs, and interrupted ones are resumed."
+        Path, "--out", "Folder for results; studies in one folder share runs, and interrupted studies are resumed."
     ],
     method: Annotated[list[str] | None, "Compare this method instead of the methods of the paper; repeatable."] = None,
     reuse: Annotated[
@@ -174,7 +174,7 @@ def study(
     ] = None,
     label: Annotated[
         list[str] | None,
-        "Use the answer to another question as labels, see 'brio run --help'; repeatable for the study 'labels', "
+        "Use the answer to another question as labels (see 'brio run --help'); repeatable for the study 'labels', "
         "which compares methods across labels.",
     ] = None,
     seeds: options.Seeds = 3,

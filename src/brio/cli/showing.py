@@ -31,7 +31,9 @@ def table(
     figure: Annotated[Path | None, "Also draw the AUC at every site (png, svg or pdf)."] = None,
     paper: Annotated[bool, "Also show the numbers reported in the paper."] = False,
     csv: Annotated[Path | None, "Also write every run of all folders as one csv file."] = None,
-    reference: Annotated[str | None, "--compare", "Instead, compare all methods with this one, site by site."] = None,
+    reference: Annotated[
+        str | None, "--compare", "Print a site-by-site comparison of all methods with this one instead."
+    ] = None,
 ) -> None:
     """Print the results of jobs as a Markdown table."""
     from ..report.cohort import draw_sites
@@ -40,7 +42,7 @@ def table(
     from ..results.files import write_csv
 
     if figure is not None and len(folders) != 1:
-        raise BrioError("--figure takes only one folder")
+        raise BrioError("--figure shows a single job; give only one folder")
     if figure is not None and figure.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise BrioError(f"--figure {figure}: must end in .png, .svg or .pdf")
     jobs = [StoredJob.read(folder) for folder in folders]
@@ -59,7 +61,7 @@ def table(
 
 @add_command(EVALUATION)
 def compare(
-    folders: Annotated[list[Path], "Folders of finished jobs of one cohort and protocol."],
+    folders: Annotated[list[Path], "Folders of finished jobs with the same cohort and protocol."],
     reference: Annotated[
         str | None, "Method to compare with; by default a linear method or, if there is none, the first."
     ] = None,
@@ -188,7 +190,7 @@ def settings(
             facts = f"{'method-specific' if one.default is None else one.default}{default}; {one.values}{values}"
             rows.append((one.key, one.meaning or "-", facts, ", ".join(one.methods)))
         _print_list(rows, 26, heading=heading)
-    console.print("Set one with --set key=value, or in the table [set] of a file for --config.", markup=False)
+    console.print("Change a setting with --set key=value, or in the table [set] of a --config file.", markup=False)
 
 
 @add_command(STUDIES)
@@ -203,6 +205,6 @@ def studies(as_json: Annotated[bool, "--json", "Print as JSON."] = False) -> Non
         return
     _print_list([(s.name, s.title, s.summary) for s in list_studies()], 0, "bold")
     console.print(
-        "'brio study NAME COHORT --out DIR' runs one study, 'brio study paper COHORT --out DIR' runs all "
+        "'brio study NAME COHORT --out DIR' runs one study; 'brio study paper COHORT --out DIR' runs all "
         f"studies of the paper (all except {', '.join(BEYOND)})."
     )
