@@ -76,7 +76,7 @@ MISTAKES = [
     ("run cohort --method ridge --set penalties=3 --out job", "setting penalties of ridge: 5, now 3"),
     ("run cohort --method ridge --set harmonise.kind=combat --out job", "setting harmonise.kind: none, now combat"),
     ("run cohort --method ridge --keep-all --out job", "(keep-all: false, now true)"),
-    ("tune cohort --method ridge --out job", "job: belongs to 'brio run', not to a search"),
+    ("tune cohort --method ridge --out job", "job: was written by 'brio run', not by 'brio tune'"),
     # options in a file
     ("run --config nowhere.toml", "nowhere.toml: cannot be read (No such file or directory); 'brio config run' prints"),
     ("run --config scans", "brio: scans: is not a TOML file; 'brio config run' prints a file to start from\n"),

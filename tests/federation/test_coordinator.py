@@ -38,15 +38,15 @@ def test_sites_that_drop_out_answer_twice_or_something_else_are_named(project):
     for number in range(1, 6):
         request, answers = run.requests[number], run.answers[number]
         without = {name: one for name, one in answers.items() if name != "site02"}
-        refuse(request, without, f"site 'site02': has not answered round {number + 1}; wait for it, or start again")
+        refuse(request, without, f"site 'site02': has not answered round {number + 1}; wait for its answer, or")
         refuse(
             request,
             without | {"site02": run.answers[number - 1]["site02"]},
-            f"site02': answered another request, from round {number}; ask for",
+            f"site02': answered another request (round {number}); ask for",
         )
         other = project(penalty=2.0).answers[number]["site02"]
         refuse(
-            request, without | {"site02": other}, f"site02': answered another request, from round {number + 1}; ask for"
+            request, without | {"site02": other}, f"site02': answered another request (round {number + 1}); ask for"
         )
         stranger = replace(answers["site02"], site="site09")
         refuse(request, [*answers.values(), stranger], "site09': does not take part")
@@ -121,10 +121,10 @@ def test_answers_about_other_models_or_scores_are_refused(project):
         refuse(
             last,
             answers | {"site02": replace(answers["site02"], score=None)},
-            "scores are not those that were requested",
+            "sent other scores than those requested",
         )
         early = replace(run.answers[1]["site02"], score=answers["site02"].score)
-        refuse(run.requests[1], run.answers[1] | {"site02": early}, "scores are not those that were requested")
+        refuse(run.requests[1], run.answers[1] | {"site02": early}, "sent other scores than those requested")
         nothing = replace(run.answers[1]["site02"], sums={})
         refuse(
             run.requests[1], run.answers[1] | {"site02": nothing}, "answered for models that were not requested: none"

@@ -163,7 +163,7 @@ def test_what_a_site_did_not_agree_to_is_refused(hospital, record, project, term
     refuse(record, "vectors would reveal the 22 scans of this site; ask for", hospital, apart, agreed)
     monkeypatch.setattr(own, "SCANS_FOR_EACH_VECTOR", 0.5)  # as at a site with many scans
     hospital(apart, agreed)
-    refuse(record, "was agreed to and cannot be changed", hospital, apart, Agreement(vectors=30, leave_out=True))
+    refuse(record, "is final", hospital, apart, Agreement(vectors=30, leave_out=True))
     hospital(apart, agreed)
 
 

@@ -187,8 +187,8 @@ def test_one_stack_for_each_free_worker_and_none_of_another_client(train, work, 
 
 def test_more_workers_than_stacks_are_worth_a_word(train):
     assert train(FakeClient("abcd")) == [
-        "the job has only 3 stacks, fewer than there are workers; for more stacks, set --runs-per-stack and use "
-        "another --out"
+        "some workers are idle, because the job has only 3 stacks; for more stacks, set a smaller --runs-per-stack "
+        "and use another --out"
     ]
 
 
@@ -213,7 +213,7 @@ def test_a_stack_that_two_workers_cannot_train_has_failed(train, work):
         return (("a", "b")[len(client.given) > 3], __version__, "no such atlas") if number == 1 else None
 
     client = FakeClient("abc", answer)
-    refuse(r"1 of 3 stacks failed; all others are finished: .*: no such atlas\. Correct", train, client)
+    refuse(r"1 of 3 stacks failed; all others are finished\. The first failure: .*: no such atlas\. Correct", train, client)
     assert [number for number, _ in client.given] == [1, 2, 3, 1]
 
 

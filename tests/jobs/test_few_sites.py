@@ -143,7 +143,7 @@ REFUSED = [
     (3, 0, 3, "run", [*RIDGE, "--set", "protocol.validation_sites=1"], ["2 other sites", "leave out protocol"]),
     (4, 0, 3, "run", [*RIDGE, "--set", "protocol.validation_sites=2"], ["3 other sites", "lower it to 1"]),
     (3, 0, 3, "run", [*RIDGE, "--set", "protocol.validation_sites=0"], ["add --set choose_by=source-sites", "kfold"]),
-    (4, 0, 3, "run", [*RIDGE, "--set", "choose_by=validation"], ["at least 5 sites", "validation_sites to 1,"]),
+    (4, 0, 3, "run", [*RIDGE, "--set", "choose_by=validation"], ["at least 5 sites", "validation_sites to 1"]),
     (
         3,
         0,

@@ -117,7 +117,7 @@ def test_a_job_says_what_it_needs_and_what_is_left(cohort, tmp_path):
     said = []
     result = brio.run(cohort, ["ridge"], out=tmp_path / "job", device="cpu", say=said.append)
     (needs,) = [line for line in said if line.startswith("5 runs: ")]
-    assert re.fullmatch("5 runs: .* of memory or more for scans and models, about .* on disk", needs)
+    assert re.fullmatch("5 runs: at least .* of memory for scans and models, about .* on disk", needs)
     store = RunStore(result.folder / "runs")
     keys = [path.name for path in store.folder.iterdir()]
     ridge = make_method("ridge")

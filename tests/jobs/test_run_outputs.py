@@ -217,7 +217,7 @@ def test_a_site_with_one_class_has_no_auc(lopsided):
 
 def test_a_site_with_one_class_is_no_source(lopsided):
     others = lopsided.rows[lopsided.rows["fold"] != "site03"]
-    assert (others["note"] == "one class only, so not used as source sites: site03").all()
+    assert (others["note"] == "not used as source sites, because they have one class only: site03").all()
     assert not others["validation_sites"].str.contains("site03").any()
     for path in (lopsided.folder / "runs").iterdir():
         record = json.loads((path / "run.json").read_text())

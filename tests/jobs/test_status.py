@@ -246,8 +246,8 @@ def test_a_job_is_planned_and_a_shard_without_a_stack_says_so(brio, folder, tmp_
     out = tmp_path / "out"
     said = brio("run", folder, "--out", out, *RIDGE, "--shard", "plan").succeed()
     assert (
-        f"{N_STACKS} stacks in total: with --shard 1/{N_STACKS} to --shard {N_STACKS}/{N_STACKS}, "
-        "each command trains one\n" in said.out
+        f"{N_STACKS} stacks in total; --shard 1/{N_STACKS} to --shard {N_STACKS}/{N_STACKS} train one stack each\n"
+        in said.out
     )
     assert "nothing was trained" in said.out
     assert f"{N_STACKS} waiting" in brio("status", out).out

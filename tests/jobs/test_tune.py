@@ -154,7 +154,7 @@ def test_under_k_fold_no_test_scan_may_have_chosen(cohort, tuned, tmp_path):
     tune(cohort, "gcn", out=tmp_path / "b", budget=2, seeds=1, **{**words, "settings": few})
     for other in ({"seeds": 2, "settings": few}, {"settings": {**SMALL, "protocol.n_folds": "5"}}):
         refuse("may have been", run, cohort, "gcn", tuned=tmp_path / "b", out=tmp_path / "c", **{**words, **other})
-    refuse("was tuned under loso", run, cohort, "gcn", tuned=tuned, out=tmp_path / "c", **words)
+    refuse("were tuned under loso", run, cohort, "gcn", tuned=tuned, out=tmp_path / "c", **words)
     assert not (tmp_path / "c").exists()
 
 

@@ -38,7 +38,8 @@ def combine(request: Request, answers: Sequence[Answer]) -> Request | Model:
         if digest(by_site.setdefault(one.site, one)) != digest(one):
             raise BrioError(f"site '{one.site}': sent two different answers; ask which one is valid")
     if missing := [name for name in request.sites if name not in by_site]:
-        raise BrioError(f"site '{missing[0]}': has not answered round {request.round + 1}; wait for it, or start again")
+        problem = f"has not answered round {request.round + 1}; wait for its answer, or start a new project"
+        raise BrioError(f"site '{missing[0]}': {problem}")
     sites: Any = request.sites or {k: tuple(one.sums[ALL]["n"].astype(int).tolist()) for k, one in by_site.items()}
     sums: dict[str, Arrays] = {}
     for model in [ALL, *sites] if request.terms.leaves_sites_out and request.asked != "score" else [ALL]:
@@ -54,14 +55,14 @@ def combine(request: Request, answers: Sequence[Answer]) -> Request | Model:
 def _check_answer(request: Request, answer: Answer) -> None:
     """Refuse an answer with other values than expected, or with values that no scans could give."""
     if answer.request != digest(request) or answer.round != request.round:
-        raise BrioError(f"answered another request, from round {answer.round + 1}")
+        raise BrioError(f"answered another request (round {answer.round + 1})")
     if request.sites and answer.site not in request.sites:
         raise BrioError(f"does not take part in '{request.terms.project}'")
     if sorted(answer.sums) != sorted(request.list_answered(answer.site)):
         raise BrioError(f"answered for models that were not requested: {', '.join(answer.sums) or 'none'}")
     is_calibrated = request.terms.leaves_sites_out if request.asked == "score" else None
     if (answer.score and bool(answer.score.calibrated)) != is_calibrated:
-        raise BrioError("its scores are not those that were requested")
+        raise BrioError("sent other scores than those requested")
     for model, own in answer.sums.items():
         request.terms.check_sums(request.round, own)
         if request.round:

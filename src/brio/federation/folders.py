@@ -48,7 +48,7 @@ def find_request(folder: Path) -> Path:
     """Find the newest request of a project."""
     newest = max(folder.glob("request-*.brio"), key=lambda path: (len(path.name), path.name), default=None)
     if newest is None:
-        raise BrioError(f"{folder}: contains no request; give a folder of 'brio federate start', or a request file")
+        raise BrioError(f"{folder}: contains no request; give the folder of 'brio federate start', or a request file")
     return newest
 
 
@@ -127,7 +127,7 @@ def _settle_agreement(record: Path, request: Request, agreement: Agreement | Non
         return agreement or Agreement()
     stored = from_json(Agreement, _read_agreement(path), path, _RESTORE)
     if agreement not in (None, stored):
-        raise BrioError(f"{path}: {stored} was agreed to and cannot be changed; leave out the option, or do not answer")
+        raise BrioError(f"{path}: the agreement {stored} is final; leave out the option, or do not answer")
     return stored
 
 
@@ -138,13 +138,13 @@ def _read_agreement(path: Path) -> dict[str, Any]:
 
 def _check_follows(record: Path, request: Request, path: Path) -> None:
     """Refuse a request that does not follow from the one before, as this site answered it."""
-    expected, problem = request, "does not follow from the last request answered here and its answer"
+    expected, problem = request, "does not follow from the previous request and this site's answer to it"
     if (own := record / name_request(request.round)).exists():
         expected, problem = read_message(own, Request), "differs from the request answered here for this round"
     elif request.round:
         if not (given := record / f"answer-{request.round}.brio").exists():
             raise BrioError(
-                f"{path}: round {request.round} was not answered from this cohort; answer it, or give the right cohort"
+                f"{path}: round {request.round} was not answered from this cohort; answer it, or give the cohort that did"
             )
         before, answered = read_message(record / name_request(request.round - 1), Request), read_message(given, Answer)
         newest = {model: rounds[-1] for model, rounds in request.shown.items()}
@@ -159,16 +159,17 @@ def _check_agreed(record: Path, request: Request, agreed: Agreement, n_scans: in
     project, needed = request.terms.project, request.n_vectors
     if request.terms.leaves_sites_out and not agreed.leave_out:
         raise BrioError(
-            f"'{project}' leaves out each site in turn, which reveals more about the site; agree with --agree-leave-out"
+            f"'{project}' leaves out each site in turn, which reveals more about a site; to allow it, give "
+            "--agree-leave-out"
         )
     others = {*record.parent.glob(f"*/{AGREEMENT}")} - {record / AGREEMENT}
     given = sum(_read_agreement(one).get("needed", 0) for one in others)
     if needed + given > agreed.vectors:
         more = f" in addition to the {given} of other projects" if given else ""
         why = f"needs {needed} requests with a vector{more}, but this site agreed to {agreed.vectors}"
-        raise BrioError(f"'{project}' {why}; agree with --vectors {needed + given} before the first answer, or refuse")
+        raise BrioError(f"'{project}' {why}; to agree, give --vectors {needed + given} with the first answer")
     if (first := record / "answer-1.brio").exists():  # without those that audit and question leave out
         n_scans = int(read_message(first, Answer).sums[ALL]["n"].sum())
     if SCANS_FOR_EACH_VECTOR * (needed + given) > n_scans:
         why = f"{needed + given} vectors would reveal the {n_scans} scans of this site"
-        raise BrioError(f"'{project}': {why}; ask for the evaluation by site models, or for fewer iterations")
+        raise BrioError(f"'{project}': {why}; ask for an evaluation of site models, or for fewer iterations")

@@ -54,7 +54,7 @@ class Site:
         """Answer a request."""
         counts, score = tuple(np.bincount(self.label, minlength=2).tolist()), None
         if request.round and (counted := request.sites.get(self.name)) != counts:
-            found = f"has {counts} scans of the classes at site '{self.name}', but the request lists {counted}"
+            found = f"has {counts} scans of controls and patients at '{self.name}', but the request lists {counted}"
             raise BrioError(f"{self.cohort.name}: {found}; use the scans that answered the first request")
         progress = {model: Progress(request.terms, rounds) for model, rounds in request.shown.items()}
         sums = {model: getattr(self, request.asked)(progress.get(model)) for model in request.list_answered(self.name)}

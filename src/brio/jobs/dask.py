@@ -87,7 +87,7 @@ class SlurmOptions:
     @classmethod
     def read(cls, path: Path) -> SlurmOptions:
         """Read a TOML file."""
-        usage = "--slurm takes a TOML file with workers, cores, memory, walltime"
+        usage = "--slurm takes a TOML file with at least workers, cores, memory and walltime"
         remedy = f"{usage}; put text in quotes; gpus must be 0 or 1, because a worker trains one stack at a time"
         return check_fields(cls, read_configuration(path, usage), path, remedy)
 
@@ -220,7 +220,7 @@ def pack_stack(job: Job, plan: JobPlan, number: int, store: RunStore, allow_dive
     given = job.spec.cohort
     folder = given.path if isinstance(given, Cohort) else Path(given)
     if folder is None:
-        raise BrioError("workers read the cohort from its folder: save it and pass the folder")
+        raise BrioError("workers read the cohort from a folder; save the cohort and pass its folder")
     # companions have had their part in the audit
     spec = replace(
         job.spec, cohort=folder.resolve(), companions=(), tuned=None, engine=None, device=plan.document.device
@@ -384,8 +384,8 @@ class _Dispatch:
                     if n_free > len(given) and any(len(stack) > 1 for stack in self.plan.document.stacks):
                         n_stacks = format_count(len(self.costs), "stack")
                         self.job.say(
-                            f"the job has only {n_stacks}, fewer than there are workers; for more stacks, set "
-                            "--runs-per-stack and use another --out"
+                            f"some workers are idle, because the job has only {n_stacks}; for more stacks, set a "
+                            "smaller --runs-per-stack and use another --out"
                         )
                 if self.running:  # workers may come meanwhile, or other clients go
                     with self.engine.client.as_current(), contextlib.suppress(TimeoutError, CancelledError):
@@ -400,9 +400,8 @@ class _Dispatch:
         if self.failed:
             number, reason = next(iter(self.failed.items()))
             count = f"{len(self.failed)} of {len(self.costs)} stacks failed; all others are finished"
-            raise BrioError(
-                f"{count}: {self.plan.name_stack(number)}: {reason}. Correct the problem and run the command again"
-            )
+            first = f"The first failure: {self.plan.name_stack(number)}: {reason}"
+            raise BrioError(f"{count}. {first}. Correct the problem and run the command again")
 
     def _count_free(self) -> int:
         """Count the workers that may train and have nothing to do; none while the scheduler does not answer."""
@@ -477,7 +476,7 @@ class _Dispatch:
             except KilledWorker as error:
                 n_workers = error.allowed_failures + 1
                 reason = (
-                    f"{n_workers} workers died while training it, perhaps because memory ran out; "
+                    f"{n_workers} workers died while training this stack, perhaps because memory ran out; "
                     "--runs-per-stack 1 needs less memory"
                 )
                 failure = Failure(number, self.plan.name_stack(number), error.last_worker.address, reason)

@@ -274,7 +274,7 @@ def state_needs(runs: Mapping[str, Method], cohort: Cohort, folder: Path, record
     number = format_count(len(runs), "run")
     advice = "choose another --out, or store no weights (--records-only)"
     require_disk(disk, folder, f"{number} need{'s' if len(runs) == 1 else ''}", advice)
-    memory = f"{format_bytes(needed)} of memory or more for scans and models"
+    memory = f"at least {format_bytes(needed)} of memory for scans and models"
     return f"{number}: {memory}, about {format_bytes(disk)} on disk"
 
 
@@ -317,10 +317,10 @@ def check_method(
     check_frames(method, cohort)
     check_needs(cohort, method.needs, method.settings, f"method '{name}'")
     if harmonise.kind != "none" and ("bold" in method.needs or find_method(name).control):
-        raise BrioError(f"method '{name}' uses more than connectomes and cannot be used with harmonise.kind")
+        raise BrioError(f"method '{name}' uses more than connectomes, so it cannot be used with harmonise.kind")
     if harmonise.kind != "none" and facts.refits:
         reason = "refit=true trains on validation sites, to which the harmonisation is not fitted"
-        raise BrioError(f"method '{name}': {reason}; leave out one of the two settings")
+        raise BrioError(f"method '{name}': {reason}; leave out refit or harmonise.kind")
     # folds have what a method chooses its model by: validation scans, or scans for inner folds
     validated = all(len(fold.validation) for fold in folds)
     if validated and method.needs_validation and not facts.setting_without_validation:
@@ -348,7 +348,8 @@ def explain_missing_validation(method: Method, n_sites: int, too_few_sites: bool
         why = f"a split with validation sites requires at least {needed} sites with both classes (found {n_sites})"
     ways_out = [f"add --set {setting}" if setting else "choose another method"]
     if n_sites > least:
-        ways_out.append(f"set protocol.validation_sites to 1{'' if n_sites == least + 1 else f' to {n_sites - least}'}")
+        most = "" if n_sites == least + 1 else f" or more (at most {n_sites - least})"
+        ways_out.append(f"set protocol.validation_sites to 1{most}")
     ways_out += [] if final else ["use --protocol kfold"]
     return f"method '{method.name}' chooses its model on validation scans{hint}, but {why}; {', or '.join(ways_out)}"
 
@@ -408,4 +409,5 @@ def check_harmonise(cohort: Cohort, harmonise: HarmonisationRule, folds: Sequenc
         unseen = sorted(set(cohort.sites.tolist()) - set(cohort.sites[fold.source].tolist()))
         if unseen:
             problem = f"fold {fold.name}: ComBat is not fitted to site {unseen[0]} (harmonise.unseen=raise)"
-            raise BrioError(f"{problem}; choose identity, pooled or unlabelled (transductive), or --protocol kfold")
+            remedy = "set it to identity, pooled or unlabelled (transductive), or use --protocol kfold"
+            raise BrioError(f"{problem}; {remedy}")

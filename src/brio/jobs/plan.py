@@ -117,7 +117,7 @@ def _check_tuning(job: Job, record: TuningRecord, names: Sequence[str]) -> list[
     """Return those methods that a search has tuned; the others are named, and run with their own settings."""
     here = job.protocol_identity
     if here["name"] != record.protocol["name"]:
-        raise BrioError(f"was tuned under {record.protocol['name']}, not under {here['name']}; tune again")
+        raise BrioError(f"settings were tuned under {record.protocol['name']}, not under {here['name']}; tune again")
     if here["name"] == "kfold" and (job.spec.seeds > 1 or here != record.protocol):
         problem = "under k-fold, settings tuned with another seed or split may have been chosen on these test scans"
         raise BrioError(f"{problem}; use one seed with the cohort and folds of the tuning, or use loso")

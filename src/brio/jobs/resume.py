@@ -276,7 +276,7 @@ def _changed_settings(plan: Plan) -> dict[str, Any]:
         for key in changed.keys() & _read_defaults(name).keys():
             if planned.settings.get(key) != changed[key]:
                 values = f"{planned.settings.get(key)} for method '{name}' and {changed[key]} for another"
-                raise BrioError(f"{files.PLAN}: setting '{key}' is {values}; run each method with its own command")
+                raise BrioError(f"{files.PLAN}: setting '{key}' is {values}; use a separate command for each method")
     return changed
 
 

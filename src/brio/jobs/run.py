@@ -69,7 +69,7 @@ class LocalEngine(Engine):
         n = len(plan.document.stacks)
         if self.shard == PLAN_ONLY:
             return job.say(
-                f"{format_count(n, 'stack')} in total: with --shard 1/{n} to --shard {n}/{n}, each command trains one"
+                f"{format_count(n, 'stack')} in total; --shard 1/{n} to --shard {n}/{n} train one stack each"
             )
         if first > n:
             return job.say(f"shard {first} of {step} has nothing to train: the job has {format_count(n, 'stack')}")
@@ -99,7 +99,7 @@ def announce_time(progress: Progress, say: Say, left: float) -> Progress:
         if share >= MEASURED and not said:
             said, rest = True, (time.monotonic() - start) * (left / share - 1)
             if rest >= LEAST_SECONDS:
-                say(f"time left: about {format_time(rest)}, judging by the first {100 * share:.0f}% of this stack")
+                say(f"time left: about {format_time(rest)}, estimated from the first {100 * share:.0f}% of this stack")
         progress(message, share)
 
     return report
@@ -196,7 +196,7 @@ def describe_shard(shard: Shard, finished: bool, out: Path) -> str:
     rest = (
         "all runs are finished"
         if finished
-        else (f"other runs are not finished; 'brio status {out}' shows their progress")
+        else (f"other runs are not ('brio status {out}' shows their progress)")
     )
     return f"shard {shard[0]}/{shard[1]} is finished; {rest}. To write the tables, run the same command without --shard"
 
@@ -267,7 +267,7 @@ def _start_search(spec: JobSpec, out: Path, budget: int, progress: Progress, say
         reason = "under k-fold with several seeds, settings would be chosen on test scans"
         raise BrioError(f"{reason}; tune with --seeds 1, or with --protocol loso")
     if not (out / SEARCH).is_dir() and read_earlier_plan(out) is not None:
-        raise BrioError(f"{out}: belongs to 'brio run', not to a search; choose another --out")
+        raise BrioError(f"{out}: was written by 'brio run', not by 'brio tune'; choose another --out")
     job, names = start_job(spec, progress, say)
     drawn = {}
     for name in names:

@@ -153,7 +153,7 @@ def _make_record(job: Job, plan: Plan, planned: PlannedRun, fitted: FittedRun, s
     finite = bool(np.isfinite(margin).all())
     known, notes = score_run(label, margin, calibrate_margins(margin, fitted.details))
     if fold.one_class_sites:
-        notes.append(f"one class only, so not used as source sites: {', '.join(fold.one_class_sites)}")
+        notes.append(f"not used as source sites, because they have one class only: {', '.join(fold.one_class_sites)}")
     row = RunRow(
         cohort=cohort.name,
         method=planned.method.name,
