@@ -107,7 +107,7 @@ def test_a_request_that_does_not_follow_is_refused(hospital, record, project):
     refuse(record, "round 1 was not answered from this cohort", hospital, run.requests[1])
     for request in run.requests[:2]:
         hospital(request)
-    refuse(record, "does not follow from the last request answered here", hospital, other.requests[2])
+    refuse(record, "does not follow from the previous request", hospital, other.requests[2])
     refuse(record, "round 3 was not answered from this cohort", hospital, run.requests[3])
     refuse(record, "differs from the request answered here", hospital, replace(run.requests[1], before="00"), name="x")
     request = run.requests[2]
@@ -122,11 +122,11 @@ def test_a_request_that_does_not_follow_is_refused(hospital, record, project):
         replace(request, sites=sites, shown={ALL: [first | {"n": n}, second]}),
         replace(request, before=digest(run.requests[0])),
     ):
-        refuse(record, "does not follow from the last request answered here", hospital, changed, name="x")
+        refuse(record, "does not follow from the previous request", hospital, changed, name="x")
     without = {name: one for name, one in request.answers.items() if name != "site01"}
     refuse(
         record,
-        "does not follow from the last request answered here",
+        "does not follow from the previous request",
         hospital,
         replace(request, answers=without),
         name="x",
@@ -150,8 +150,8 @@ def test_what_a_site_did_not_agree_to_is_refused(hospital, record, project, term
     apart = start(replace(terms, evaluation="leave-one-site-out"))
     refuse(record, "needs 6 requests with a vector, but this site agreed to 4; agree with --vectors 6", hospital, many)
     refuse(record, "needs 4 requests with a vector, but this site agreed to 3", hospital, few, Agreement(vectors=3))
-    refuse(record, "agree with --agree-leave-out", hospital, apart)
-    refuse(record, "agree with --agree-leave-out", hospital, apart, Agreement(vectors=1000))
+    refuse(record, "to allow it, give --agree-leave-out", hospital, apart)
+    refuse(record, "to allow it, give --agree-leave-out", hospital, apart, Agreement(vectors=1000))
     refuse(
         record,
         "needs 20 requests with a vector, but this site agreed to 19",

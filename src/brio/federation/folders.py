@@ -127,7 +127,7 @@ def _settle_agreement(record: Path, request: Request, agreement: Agreement | Non
         return agreement or Agreement()
     stored = from_json(Agreement, _read_agreement(path), path, _RESTORE)
     if agreement not in (None, stored):
-        raise BrioError(f"{path}: the agreement {stored} is final; leave out the option, or do not answer")
+        raise BrioError(f"{path}: {stored} is final and cannot be changed; leave out the option, or do not answer")
     return stored
 
 
@@ -144,7 +144,7 @@ def _check_follows(record: Path, request: Request, path: Path) -> None:
     elif request.round:
         if not (given := record / f"answer-{request.round}.brio").exists():
             raise BrioError(
-                f"{path}: round {request.round} was not answered from this cohort; answer it, or give the cohort that did"
+                f"{path}: round {request.round} was not answered from this cohort; answer it, or give the right cohort"
             )
         before, answered = read_message(record / name_request(request.round - 1), Request), read_message(given, Answer)
         newest = {model: rounds[-1] for model, rounds in request.shown.items()}
@@ -171,5 +171,5 @@ def _check_agreed(record: Path, request: Request, agreed: Agreement, n_scans: in
     if (first := record / "answer-1.brio").exists():  # without those that audit and question leave out
         n_scans = int(read_message(first, Answer).sums[ALL]["n"].sum())
     if SCANS_FOR_EACH_VECTOR * (needed + given) > n_scans:
-        why = f"{needed + given} vectors would reveal the {n_scans} scans of this site"
+        why = f"{needed + given} vectors are too many for the {n_scans} scans of this site"
         raise BrioError(f"'{project}': {why}; ask for an evaluation of site models, or for fewer iterations")

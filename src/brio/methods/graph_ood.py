@@ -72,8 +72,8 @@ class GSATNetwork(EdgeNetwork):
     "gsat",
     family="graph OOD",
     provenance=follow_code(
-        "the MLP that scores edges has hidden layers of 32 and 8 units, because the published 256 and 64 need 60 times "
-        "as much computation; edge_width=64 restores them"
+        "the MLP that scores edges has hidden layers of 32 and 8 units instead of 256 and 64, which need 60 times as "
+        "much computation; edge_width=64 restores the published sizes"
     ),
     reference="Miao et al. 2022",
 )
@@ -206,8 +206,8 @@ def generalised_cross_entropy(losses: Tensor, q: float) -> Tensor:
     "disc",
     family="graph OOD",
     provenance=follow_paper(
-        "it has one difficulty weight for a whole batch instead of one for each sample. Ours is narrower: states have "
-        "64 units instead of 110, and the layers that mask edges 32, 16 and 8 units instead of 110, 55 and 27"
+        "it has one difficulty weight for a whole batch instead of one per sample. Our layers are narrower: states have "
+        "64 units instead of 110, and the layers that mask edges have 32, 16 and 8 instead of 110, 55 and 27"
     ),
     reference="Fan et al. 2022",
 )
@@ -325,7 +325,7 @@ class CEPGNetwork(EdgeNetwork):
     family="graph OOD",
     needs={"sites"},
     provenance=reconstruct(
-        "we found neither the text nor the code; based on its title, a one-sentence description and the related LECI"
+        "based on the title, a one-sentence description and the related method LECI; we found no text or code"
     ),
     reference="Wang et al. 2026",
 )
@@ -685,9 +685,9 @@ def excess_correlation(mask: Tensor, real: Tensor, tau: float) -> Tensor:
     "disco",
     family="graph OOD",
     provenance=reconstruct(
-        "based on public summaries and reviews and, since version 2, on code of the first author (MoEOOD) that names "
-        "no paper; our choices are narrower layers, the batch norm of our GIN layers, expected masks and running "
-        "statistics of the gate at inference, and one learning rate"
+        "based on public summaries and reviews and, since version 2, on the first author's code MoEOOD, which names no "
+        "paper; we chose narrower layers, the batch norm of our GIN layers, a single learning rate, and, at inference, "
+        "expected masks and running statistics of the gate"
     ),
     reference="Sun et al. 2026",
 )

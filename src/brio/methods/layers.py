@@ -18,7 +18,7 @@ from ..training.random_numbers import drop_out
 
 @dataclass(frozen=True)
 class GraphSettings(NeuralSettings):
-    """Settings that graph networks share.
+    """Settings that all graph networks share.
 
     Attributes
     ----------
@@ -29,7 +29,7 @@ class GraphSettings(NeuralSettings):
     dropout : float
         Share of the hidden states dropped in training.
     edge_share : float
-        Share of a scan's edges that form its graph: those with the largest absolute values.
+        Share of a scan's edges that are kept in its graph; those with the largest absolute values are kept.
     """
 
     learning_rate: LearningRate = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
@@ -40,7 +40,7 @@ class GraphSettings(NeuralSettings):
 
 
 def build_profiles(scans: Scans) -> Tensor:
-    """Build the node features of a graph: rows of the FC matrix, with edges of ROIs without signal filled in.
+    """Build node features: rows of the FC matrix, in which edges of ROIs without signal are filled in.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def build_profiles(scans: Scans) -> Tensor:
 
 
 def select_strong_edges(scans: Scans) -> Tensor:
-    """Select the strongest edges of each scan; the setting ``edge_share`` is their share of all edges.
+    """Select the strongest edges of each scan, as many as the setting ``edge_share`` says.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def select_strong_edges(scans: Scans) -> Tensor:
     Returns
     -------
     Tensor, shape [B, P, P]
-        1 for a selected edge, else 0; symmetric, with a diagonal of zeros.
+        1 for a selected edge, 0 otherwise; symmetric, with zeros on the diagonal.
 
     Examples
     --------
@@ -215,9 +215,9 @@ def average_by_site(losses: Tensor, batch: Batch) -> Tensor:
 
 
 def site_cross_entropy(site_logit: Tensor, batch: Batch) -> Tensor:
-    """Compute the cross-entropy of a classifier of the source site.
+    """Compute the cross-entropy of a classifier that predicts the source site.
 
-    Sites that pad the stack are not among the classes.
+    Sites that pad the stack are not classes.
 
     Shapes: site_logit [B, E].
     """
@@ -245,12 +245,12 @@ class Identity(StepLayer):
 
 
 class Chain(nn.Sequential):
-    """Layers in sequence, like ``nn.Sequential``; each ``StepLayer`` also receives the training step.
+    """Layers in sequence, as in ``nn.Sequential``; each ``StepLayer`` also receives the training step.
 
     Parameters
     ----------
     *args : torch.nn.Module
-        Layers in their order.
+        Layers, in order.
 
     Examples
     --------
@@ -266,7 +266,7 @@ class Chain(nn.Sequential):
 
 
 class Dropout(StepLayer):
-    """Dropout that draws the same numbers for a run alone and in a stack.
+    """Dropout that draws the same numbers whether a run is trained alone or in a stack.
 
     Parameters
     ----------
@@ -291,8 +291,9 @@ class Dropout(StepLayer):
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Compute x W^T + b, with the graph as the first axis of x.
 
-    The gradient of a small weight is a sum over all ROIs (or edges) of all graphs of the batch. On a GPU a single such
-    sum keeps few of its processors busy, so there the graphs are split into groups, whose sums are added at the end.
+    The gradient of a small weight is a sum over all ROIs (or edges) of all graphs in the batch. A single sum of this
+    kind keeps few processors of a GPU busy. On a GPU, the graphs are therefore split into groups, and the sums of the
+    groups are added at the end.
 
     Shapes: x [B, ..., n_in], weight [n_out, n_in], bias [n_out]; returns [B, ..., n_out].
     """
@@ -305,7 +306,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 class Linear(nn.Linear):
-    """A linear layer for inputs with the graph as their first axis, with the parameters of ``torch.nn.Linear``.
+    """A linear layer for inputs whose first axis is the graph; its parameters are those of ``torch.nn.Linear``.
 
     Examples
     --------
@@ -319,9 +320,9 @@ class Linear(nn.Linear):
 
 
 class LayerNorm(nn.LayerNorm):
-    """Layer normalisation of the last axis, with the parameters of ``torch.nn.LayerNorm``.
+    """Layer normalisation of the last axis; its parameters are those of ``torch.nn.LayerNorm``.
 
-    The GPU kernel of torch uses a block of threads for each row. Most of them are idle when a row holds only the few
+    The GPU kernel of torch uses a block of threads for each row. Most threads are idle if a row contains only the few
     dozen numbers of an ROI. Where no gradient is needed (refreshes and scoring), plain reductions give the same result
     much faster.
 
@@ -338,22 +339,23 @@ class LayerNorm(nn.LayerNorm):
         return self.normalise_by_reductions(input)
 
     def normalise_by_reductions(self, x: Tensor) -> Tensor:
-        """Normalise x of shape [..., width] by a mean and a variance of each row."""
+        """Normalise x of shape [..., width] by the mean and variance of each row."""
         variance, mean = torch.var_mean(x, -1, correction=0, keepdim=True)
         return torch.addcmul(self.bias, (x - mean) * (variance + self.eps).rsqrt(), self.weight)
 
 
 class BatchNorm(StepLayer):
-    """Batch normalisation of the last axis over all other axes; graphs that pad the stack are ignored.
+    """Batch normalisation with statistics over all axes except the last; graphs that pad the stack are ignored.
 
-    As in ``torch.nn.BatchNorm1d``, the variance is biased in the batch and unbiased in the running average.
+    As in ``torch.nn.BatchNorm1d``, the batch is normalised by the biased variance, and the running average uses the
+    unbiased one.
 
     Parameters
     ----------
     width : int
         Length of the last axis.
     momentum : float
-        Weight of a batch in the running averages.
+        Weight of the newest batch in the running averages.
     eps : float
         Constant added to the variance.
 
@@ -395,9 +397,9 @@ class BatchNorm(StepLayer):
         ----------
         mean, variance : Tensor, shape [width]
         count : Tensor, scalar
-            Number of values over which the mean and the variance were taken.
+            Number of values from which the mean and the variance were computed.
         step : StepContext
-            Decides whether statistics are updated at all.
+            Decides whether the running averages are updated.
         """
         if step.update_statistics:
             unbiased = variance.detach() * count / (count - 1).clamp_min(1)

@@ -190,7 +190,7 @@ def nt_xent(first: Tensor, second: Tensor, batch: Batch, temperature: float) -> 
     family="brain networks",
     reference="Noman et al., AGMGC, MICCAI 2025",
     provenance=reconstruct(
-        "based on the abstract, without the full text; the code it names could not be found; all sizes are ours"
+        "based on the abstract alone; the code it refers to could not be found; all layer sizes are our choice"
     ),
 )
 class AGMGC(layers.Classifier):

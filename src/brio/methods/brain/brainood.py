@@ -177,9 +177,9 @@ def logit_spread(edge_logit: Tensor, batch: Batch) -> Tensor:
     "brainood",
     family="brain networks",
     provenance=follow_code(
-        "states have 64 units instead of 100, the MLP that scores edges has hidden layers of 32 and 8 units, because "
-        "the published 400 and 100 need 150 times as much computation (width=100, edge_width=100 restore the published "
-        "sizes), and test scans have expected instead of sampled masks"
+        "states have 64 units instead of 100, and the MLP that scores edges has hidden layers of 32 and 8 units "
+        "instead of 400 and 100, which need 150 times as much computation; width=100 and edge_width=100 restore the "
+        "published sizes. Test scans have expected masks instead of sampled ones"
     ),
     reference="Xu et al. 2025",
 )

@@ -159,8 +159,8 @@ def describe_edges(scans: Scans, learned: Tensors, window: int, step: int, bold_
     family="brain networks",
     needs={"bold", "sites", "sex", "age"},
     provenance=reconstruct(
-        "based on the abstract and a public summary, which name its parts, without the full text; formulas, sizes and "
-        "training are ours"
+        "based on the abstract and a public summary, which name its parts but give no details; formulas, layer sizes "
+        "and training are our choice"
     ),
     reference="Wang, Zhang et al., When Brain Networks Travel (CORE), arXiv 2605.06050",
 )

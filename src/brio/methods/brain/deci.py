@@ -277,8 +277,8 @@ class DeCINetwork(nn.Module):
     family="brain networks",
     needs={"bold"},
     provenance=follow_paper(
-        "its binary loss compares every prediction with the labels of the whole batch, gradients add up from step to "
-        "step, and the checkpoint is chosen on the reported fold"
+        "its binary loss compares every prediction with the labels of the whole batch, its gradients accumulate over "
+        "steps, and its checkpoint is chosen on the fold whose score is reported"
     ),
     reference="DeCI, IEEE TMI 2026, arXiv 2602.08262",
 )

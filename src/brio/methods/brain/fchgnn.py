@@ -306,8 +306,8 @@ class FCHGNNNetwork(nn.Module):
     needs={"sex", "age", "hemisphere", "sites"},
     reference="Gu et al., FC-HGNN, Information Fusion 2025",
     provenance=redesign(
-        "the population graph of the published code contains the scans of the unseen site, most of which receive "
-        "messages only from each other; ours connects each scan to a bank of source scans. The published code also "
+        "the population graph of the published code contains the scans of the unseen site, and most of these scans "
+        "receive messages only from each other; ours connects each scan to a bank of source scans. That code also "
         "chooses the epoch by test accuracy, sends messages only from earlier to later scans and mixes up ROIs between "
         "its pooling channels"
     ),

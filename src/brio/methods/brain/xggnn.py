@@ -220,10 +220,10 @@ class XGNetwork(nn.Module):
     family="brain networks",
     needs={"bold", "sites"},
     provenance=follow_paper(
-        "its graph step rescales each ROI and aggregates no neighbours, its Dice loss compares a map with itself, "
-        "values reuse the key projection, mixed scans keep their original labels, and the loss takes sigmoids for "
-        "logits. In ours, an ROI keeps its own state in addition to the messages, and the attention has a residual "
-        "connection, without which all ROIs of a scan would start alike"
+        "its graph step rescales each ROI without aggregating neighbours, its Dice loss compares a map with itself, "
+        "its values reuse the key projection, its mixed scans keep their original labels, and its loss treats sigmoids "
+        "as logits. In our version, an ROI adds messages to its own state, and the attention has a residual "
+        "connection; without it, all ROIs of a scan would start alike"
     ),
     reference="Qiu et al., XG-GNN, MICCAI 2024",
 )
@@ -275,8 +275,8 @@ variant(
     XGGNN,
     "XG-GNN as in its published code: ROIs are rescaled and exchange no messages.",
     provenance=follow_code(
-        "each look-ahead step resets the averages of Adam. As in that code, the learned connectome is constant to "
-        "float precision at first, and the class-difference maps contain only rounding errors"
+        "each look-ahead step resets the averages of Adam. As in that code, all edges of the learned connectome are "
+        "equal to float precision at first, so the class-difference maps contain only rounding errors"
     ),
     published=True,
 )

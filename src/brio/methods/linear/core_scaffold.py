@@ -35,7 +35,7 @@ class CoreScaffoldSettings(ScaffoldSettings, LinearSettings):
     "core-scaffold",
     family="linear",
     needs={"sites", "sex", "age"},
-    provenance=reconstruct("the companion of our reading of CORE"),
+    provenance=reconstruct("linear counterpart of our version of CORE"),
     reference="Wang, Zhang et al., When Brain Networks Travel (CORE), arXiv 2605.06050; scikit-learn",
 )
 class CoreScaffold(LogisticMethod):
