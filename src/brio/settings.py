@@ -26,7 +26,7 @@ from .errors import BrioError, nearest
 
 @dataclass(frozen=True)
 class Space:
-    """The values that a setting may take when it is tuned; :func:`choice`, :func:`uniform` etc. make spaces."""
+    """Values to try when a setting is tuned; :func:`choice`, :func:`uniform` and :func:`log_uniform` make spaces."""
 
     kind: str
     values: tuple[Any, ...]  # the values of a choice, or both ends of an interval
@@ -53,7 +53,7 @@ def choice(*values: Any) -> Space:
     Parameters
     ----------
     *values
-        Values of a setting.
+        Values to choose from.
 
     Examples
     --------
@@ -64,7 +64,7 @@ def choice(*values: Any) -> Space:
 
 
 def uniform(low: float, high: float) -> Space:
-    """Make a search space of the numbers in an interval, with a uniform distribution.
+    """Make a search space of uniformly distributed numbers.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def uniform(low: float, high: float) -> Space:
 
 
 def log_uniform(low: float, high: float) -> Space:
-    """Make a search space of the numbers in an interval, with a uniform distribution of their logarithms.
+    """Make a search space of numbers whose logarithms are uniformly distributed.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def log_uniform(low: float, high: float) -> Space:
 def draw_configurations(settings: Any, budget: int, fixed: dict[str, Any] | None = None) -> list[dict[str, Any]]:
     """Draw configurations of the tunable settings of a method; the first one is the default.
 
-    The address of a value is the name of its setting and the number of its configuration, so a larger budget or an
+    Each value depends only on the name of its setting and the number of its configuration, so a larger budget or an
     additional setting leaves the other values unchanged. A configuration that repeats an earlier one, or that the
     settings reject, is replaced by the next draw.
     """
@@ -195,7 +195,7 @@ def list_kinds(kind: Any) -> tuple[Any, ...]:
 
 
 def describe_kind(kind: Any, none: str = "none") -> str:
-    """Describe which values a type takes, such as "a whole number from 1 to 512 or none"."""
+    """Describe the values that a type allows, such as "a whole number from 1 to 512 or none"."""
     return " or ".join(_describe_one(one, none) for one in list_kinds(kind)) or str(kind)
 
 
@@ -229,7 +229,7 @@ def _write(bound: float) -> str:
 
 
 def fit_value(value: Any, kind: Any, where: str, strict: bool = True) -> Any:
-    """Convert a value to a type, from text unless ``strict``; ``where`` introduces the value in an error."""
+    """Convert a value to a type; text is converted too unless ``strict``. ``where`` precedes the value in an error."""
     tried = [value]
     if isinstance(value, numbers.Real) and not isinstance(value, bool):  # grids of parameters hold numpy's numbers
         tried = [int(value) if isinstance(value, numbers.Integral) else float(value)]
@@ -269,7 +269,7 @@ def write_number(kind: Any) -> dict[str, Any]:
 
 
 def read_number(written: dict[str, Any]) -> Any:
-    """Make the type that :func:`write_number` wrote."""
+    """Restore a type that :func:`write_number` wrote."""
     number = {"int": int, "float": float}[written["kind"]]
     kind: Any = Annotated[number, Meta(**{name: written[name] for name in _BOUNDS if name in written})]
     for other in written.get("others", ()):
@@ -294,7 +294,7 @@ T = TypeVar("T")
 
 
 def setting(default: Any, space: Any = None) -> Any:
-    """Declare a field of settings.
+    """Declare a setting, as a field of a dataclass.
 
     Parameters
     ----------
@@ -329,7 +329,7 @@ def parse_assignments(pairs: Iterable[str]) -> dict[str, str]:
 
 
 def format_setting(value: object) -> str:
-    """Format a value as ``--set`` takes it."""
+    """Format a value as it is written for ``--set``."""
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
@@ -349,9 +349,9 @@ def replace_values(settings: T, values: dict[str, Any], prefix: str = "") -> T:
 
 
 def check_domains(settings: Any, prefix: str = "") -> None:
-    """Check that every number of settings lies in the domain that its field declares.
+    """Check that every numeric setting lies in the domain that its field declares.
 
-    A class of settings calls this in ``__post_init__``. A number without a declared domain has to be finite.
+    Classes of settings call this in ``__post_init__``. A number without a declared domain must be finite.
     """
     for name, kind in find_numbers(type(settings)).items():
         require_number(getattr(settings, name), kind, f"{prefix}{name}")
@@ -386,7 +386,7 @@ def require(holds: bool, name: str, value: Any, rule: str) -> None:
 
 @dataclass(frozen=True)
 class SettingFacts:
-    """What is known about a setting, as ``--set`` takes it."""
+    """Facts about a setting; values are written as for ``--set``."""
 
     key: str  # with its prefix, such as audit.
     default: str | None  # None where methods have different defaults
@@ -398,7 +398,7 @@ class SettingFacts:
 
 
 def list_setting_facts(settings: type, prefix: str = "") -> list[SettingFacts]:
-    """List what is known about the fields of settings."""
+    """List the facts about each setting of a class."""
     meanings: dict[str, str] = {}
     for cls in settings.__mro__:
         meanings = _read_attributes(cls) | meanings

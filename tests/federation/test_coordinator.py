@@ -45,9 +45,7 @@ def test_sites_that_drop_out_answer_twice_or_something_else_are_named(project):
             f"site02': answered another request (round {number}); ask for",
         )
         other = project(penalty=2.0).answers[number]["site02"]
-        refuse(
-            request, without | {"site02": other}, f"site02': answered another request (round {number + 1}); ask for"
-        )
+        refuse(request, without | {"site02": other}, f"site02': answered another request (round {number + 1}); ask for")
         stranger = replace(answers["site02"], site="site09")
         refuse(request, [*answers.values(), stranger], "site09': does not take part")
     twice = change(run.answers[1]["site02"], labels=run.answers[1]["site02"].sums[ALL]["labels"] / 2)

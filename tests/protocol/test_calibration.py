@@ -160,7 +160,7 @@ def test_sites_with_one_class_are_left_out_and_named():
     band = roc_band(rows)
     assert (band.n_sites, band.one_class_units) == (3, ("s01",))
     assert band.auc == roc_band(rows[rows["fold"] != "s01"]).auc
-    refuse("one class only at s01", roc_band, rows[rows["fold"] == "s01"])
+    refuse("only one class at s01", roc_band, rows[rows["fold"] == "s01"])
 
 
 def test_folds_of_each_seed_stand_for_themselves_under_kfold():

@@ -51,7 +51,7 @@ def test_sites_may_be_lists_objects_or_numbers(sites):
 
 def test_sites_with_one_class_are_split_off_and_named_once():
     labels = np.where(SITES == "NYU", 1, LABELS)
-    with pytest.warns(UserWarning, match="one class only at NYU: .*AUC") as caught:
+    with pytest.warns(UserWarning, match="only one class at NYU; .*AUC") as caught:
         splits = list(LeaveOneSiteOut().split(SCANS, labels, SITES))
     assert len(caught) == 1
     assert len(splits) == 4
@@ -113,7 +113,7 @@ def test_repr_and_clone():
 
 @pytest.mark.parametrize("cv", [LeaveOneSiteOut(), SiteStratifiedKFold(4)])
 def test_missing_sites_are_refused(cv):
-    refuse(r"needs the site of every scan: pass groups=sites", next, cv.split(SCANS, LABELS))
+    refuse(r"needs the site of every scan; pass groups=sites", next, cv.split(SCANS, LABELS))
     refuse("needs the site of every scan", cross_val_score, Remembers(), SCANS, LABELS, cv=cv)
     gap = [None, *SITES[1:]]
     refuse("groups has no site for scan 0", next, cv.split(SCANS, LABELS, gap))

@@ -52,7 +52,7 @@ def test_equal_scores_are_equal_whatever_their_last_bits():
 def test_few_sites_are_told_how_far_their_interval_reaches(n):
     scores = np.linspace(0.4, 0.8, n)
     low, high = t_interval(scores)
-    reach = f"extend {(high - low) / 2 / scores.std(ddof=1):.1f} SDs of the sites to either side (t, {n - 1} degrees"
+    reach = f"extend {(high - low) / 2 / scores.std(ddof=1):.1f} SDs across sites to either side (t, {n - 1} degrees"
     assert (reach in explain_few_sites(n)) == (3 <= n <= 5)
     assert bool(explain_few_sites(n)) == (3 <= n <= 5)
 
@@ -148,7 +148,7 @@ def test_a_comparison_without_common_sites_is_said_and_not_counted():
     scores = random_scores(7, "abc")
     scores["d"] = np.nan
     found = compare_family(scores, "a").set_index("method")
-    assert "nothing to compare" in str(found.loc["d", "warning"])
+    assert "too few for a test" in str(found.loc["d", "warning"])
     assert math.isnan(found.loc["d", "p_holm"])
     without = compare_family(scores[["a", "b", "c"]], "a").set_index("method")
     assert found.loc["b", "p_holm"] == without.loc["b", "p_holm"]

@@ -165,7 +165,7 @@ def test_folds_of_two_rules_are_not_put_together(by_folds, cohort, tmp_path):
     settings = ProtocolSettings(n_folds=4, validation_folds=1, validation_sites=2)
     fingerprint = jobs[0].summary.fingerprint
     assert read_reused_results(by_folds, fingerprint, settings)
-    refuse("its folds were made by an earlier rule", read_reused_results, other, fingerprint, settings)
+    refuse("its folds follow the rule of an earlier version", read_reused_results, other, fingerprint, settings)
     settings = {"protocol.n_folds": 4, "protocol.validation_folds": 1}
     with pytest.raises(BrioError, match="fold rule: 3, now 2"):
         run(cohort, ["ridge"], seeds=3, protocol="kfold", settings=settings, out=other, device="cpu")

@@ -289,7 +289,7 @@ def test_what_cannot_be_compared_is_refused(planted, tmp_path):
 def test_other_studies_take_one_label(planted, tmp_path):
     assert choose_label("subgroups", ["sex"]) == "sex"
     assert choose_label("labels", ["sex", "age>14.5"]) is None
-    refuse("uses one label: give only one", choose_label, "subgroups", ["sex", "age>14.5"])
+    refuse("uses one label; give only one", choose_label, "subgroups", ["sex", "age>14.5"])
     stored = brio.study("comparison", planted, out=tmp_path, labels="sex", methods=["ridge"], **OPTIONS)
     assert stored.record.options.labels == ("sex",)
     plain = brio.run(planted, ["ridge"], label="sex", **OPTIONS)

@@ -130,7 +130,7 @@ def test_tuned_rows_count_among_methods_and_not_among_parts_of_one(cohort, tuned
     told = "Settings of gcn were chosen on validation scans. The other methods were not tuned."
     assert told in (place / "finding.md").read_text()
     assert [line for line in said if "tuned results cannot be compared" in line] == [
-        "gcn: training it here, because tuned results cannot be compared with untuned variants"
+        "gcn: trained here, because tuned results cannot be compared with untuned variants"
     ]
     assert [p.name for p in sorted((tmp_path / "out" / "reused" / "loso").iterdir())] == ["gcn (tuned)"]
     evidence = read_evidence(tmp_path / "out")

@@ -29,9 +29,7 @@ def start(
         settings.Count, "--sites", "Number of participating sites; the first round waits for all of them."
     ],
     method: Annotated[str, "log-ridge or ridge."] = "log-ridge",
-    penalty: Annotated[
-        settings.Positive, "Penalty, relative to the mean squared norm of a scan's features."
-    ] = 3.0,
+    penalty: Annotated[settings.Positive, "Penalty, relative to the mean squared norm of a scan's features."] = 3.0,
     iterations: Annotated[settings.Exchanges, "Number of iterations; each one after the first adds two rounds."] = 2,
     evaluation: Annotated[
         str, "Evaluation: site-models, or leave-one-site-out, to which every site must agree."

@@ -193,11 +193,7 @@ def describe_shard(shard: Shard, finished: bool, out: Path) -> str:
     """Report that a shard is trained, and what is left to do."""
     if shard == PLAN_ONLY:
         return f"the job is planned, but nothing was trained; 'brio status {out}' shows its progress"
-    rest = (
-        "all runs are finished"
-        if finished
-        else (f"other runs are not ('brio status {out}' shows their progress)")
-    )
+    rest = "all runs are finished" if finished else (f"other runs are not ('brio status {out}' shows their progress)")
     return f"shard {shard[0]}/{shard[1]} is finished; {rest}. To write the tables, run the same command without --shard"
 
 

@@ -206,7 +206,7 @@ def generalised_cross_entropy(losses: Tensor, q: float) -> Tensor:
     "disc",
     family="graph OOD",
     provenance=follow_paper(
-        "it has one difficulty weight for a whole batch instead of one per sample. Our layers are narrower: states have "
+        "it has one difficulty weight for a batch instead of one per sample. Our layers are narrower: states have "
         "64 units instead of 110, and the layers that mask edges have 32, 16 and 8 instead of 110, 55 and 27"
     ),
     reference="Fan et al. 2022",

@@ -68,7 +68,7 @@ class _Reader(ScanReader):
         """Read the changes of scans by position [n], one row for each re-estimate. Shape [n * K, edges]."""
         position = self._position[scans]
         if (position < 0).any():
-            raise ValueError("scans of this run were not re-estimated: give it to open_scans")
+            raise ValueError("scans of this run were not re-estimated; pass the run to open_scans")
         return self._changes[position].reshape(-1, self._changes.shape[-1])
 
 

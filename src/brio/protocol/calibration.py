@@ -124,7 +124,8 @@ def roc_band(
         curves.append(np.mean([np.interp(grid, *step) for step in steps], axis=0))
         areas.append(np.mean([np.trapezoid(true, false) for false, true in steps]))
     if not curves:
-        raise BrioError(f"no ROC curve: one class only at {'; '.join(one_class_units) or 'no site'}")
+        where = "; ".join(one_class_units) or "no site"
+        raise BrioError(f"no ROC curve can be computed: only one class at {where}")
     limits = (0.0, 1.0)
     band = np.array([t_interval(rates, correction, limits=limits) for rates in np.transpose(curves)])
     mean = np.mean(curves, axis=0)
@@ -150,7 +151,7 @@ def _trace_roc(label: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, np.nda
     Like ``sklearn.metrics.roc_curve``, whose input checks take many times as long as the curve of one site.
     """
     if not np.isfinite(score).all():
-        raise BrioError("no ROC curve: a margin is missing or infinite")
+        raise BrioError("no ROC curve can be computed: a margin is missing or infinite")
     score = merge_ties(score)
     order = np.argsort(score, kind="stable")[::-1]
     last_of_ties = np.flatnonzero(np.diff(score[order], append=np.nan) != 0)

@@ -93,7 +93,7 @@ def leave_one_site_out(cohort: Cohort, seed: int, validation_sites: int = 2) -> 
             advice = "use k-fold (--protocol kfold), which tests new participants of the same sites, or add sites"
             if len(usable) >= LEAST_SOURCE_SITES:
                 lower = f"lower it to {len(usable) - LEAST_SOURCE_SITES}, or add sites"
-                advice = f"leave out protocol.validation_sites, so that it depends on the number of sites, {lower}"
+                advice = f"leave out protocol.validation_sites (its default depends on the number of sites), {lower}"
             counts = f"{len(usable)} other sites have both classes"
             _refuse_too_few_sites(f"test site {test}: {counts}", validation_sites, LEAST_SOURCE_SITES, advice)
         folds.append(_split_sites(cohort, str(test), usable[validation_sites:], usable[:validation_sites], [str(test)]))
@@ -145,7 +145,7 @@ def make_training_fold(cohort: Cohort, seed: int, validation_sites: int | str | 
     least = LEAST_SOURCE_SITES if wanted else 1  # one site teaches what inner folds over its participants choose
     if len(two_class_sites) < wanted + least:
         advice = (
-            "leave out validation_sites, which then depends on the number of sites, or add sites" if wanted else MORE
+            "leave out validation_sites (its default depends on the number of sites), or add sites" if wanted else MORE
         )
         counts = f"{len(two_class_sites)} of the {len(ring)} sites have both classes"
         _refuse_too_few_sites(counts, wanted, least, advice)

@@ -26,10 +26,10 @@ class _SiteSplitter(BaseCrossValidator):
     def _sites(self, groups: Any) -> np.ndarray:
         if groups is None:
             how = "pass groups=sites to cross_validate or a search (in params if metadata routing is enabled)"
-            raise BrioError(f"{type(self).__name__} needs the site of every scan: {how}")
+            raise BrioError(f"{type(self).__name__} needs the site of every scan; {how}")
         sites = np.asarray(groups)
         if sites.ndim != 1:
-            raise BrioError(f"{type(self).__name__}: groups must be one site for each scan, not shape {sites.shape}")
+            raise BrioError(f"{type(self).__name__}: groups must list one site per scan, but has shape {sites.shape}")
         missing = np.flatnonzero(pd.isna(sites))
         if len(missing):
             raise BrioError(f"{type(self).__name__}: groups has no site for scan {missing[0]}")
@@ -84,7 +84,7 @@ class LeaveOneSiteOut(_SiteSplitter):
             single = [str(s) for s in names if len(np.unique(labels[sites == s])) < 2]
             if single:
                 warnings.warn(
-                    f"one class only at {', '.join(single)}: the AUC of such a test site is undefined", stacklevel=2
+                    f"only one class at {', '.join(single)}; the AUC of such a test site is undefined", stacklevel=2
                 )
         for site in names:
             yield np.flatnonzero(sites != site), np.flatnonzero(sites == site)

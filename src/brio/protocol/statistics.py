@@ -63,7 +63,7 @@ def explain_few_sites(n_sites: int) -> str:
     reach = stdtrit(n_sites - 1, 1 - ALPHA / 2) * np.sqrt(1 / n_sites + site_correction(n_sites))
     return (
         f"With {n_sites} sites, only very large effects can be significant for new sites: 95% intervals over sites "
-        f"extend {reach:.1f} SDs of the sites to either side (t, {n_sites - 1} degrees of freedom). A small p value "
+        f"extend {reach:.1f} SDs across sites to either side (t, {n_sites - 1} degrees of freedom). A small p value "
         "over participants or permuted labels does not contradict this, because it applies only to these sites."
     )
 
@@ -301,5 +301,5 @@ class TooFew:
     def __str__(self) -> str:
         one = self.units.removesuffix("s")
         if self.n < 2:
-            return f"{format_count(self.n, one)} in common: nothing to compare"
+            return f"{format_count(self.n, one)} in common, too few for a test"
         return f"the difference is the same at every {one}, so its spread is unknown and nothing can be tested"

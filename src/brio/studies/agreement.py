@@ -72,8 +72,8 @@ def relate_discrepancy_to_variation(context: StudyContext, arms: list[Arm]) -> F
     if rate == rate:
         least_site, least_re = (summary.loc[summary[column].idxmin(), "arm"] for column in ("D_site", "D_re_pred"))
         text += [
-            "Discordant pairs of methods (in the same fold and seed, the method with the smaller D_site has the larger "
-            f"variation): {rate:.0f}%{brackets[1]}.",
+            f"{rate:.0f}%{brackets[1]} of the pairs of methods in the same fold and seed are discordant, that is, the "
+            "method with the smaller D_site has the larger variation.",
             f"D_site is lowest for {display_name(least_site)}. Predictive variation is lowest for "
             f"{display_name(least_re)}.",
         ]

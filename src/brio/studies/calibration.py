@@ -156,8 +156,8 @@ def draw_decision_curve(context: StudyContext, arms: list[Arm]) -> Finding:
     text = [_describe_curve(name, curve) for name, curve in curves.items()]
     text.append(
         "Net benefit is the number of true positives minus the number of false positives times the odds of the "
-        "threshold, per scan, averaged over test sites. It depends on the share of patients, which is that of this "
-        "cohort, not that of a clinic."
+        "threshold. It is given per scan, averaged over test sites, and depends on the share of patients, which is "
+        "that of this cohort, not that of a clinic."
     )
     shown = [
         {
@@ -199,14 +199,14 @@ def _describe_curve(name: str, curve: pd.DataFrame) -> str:
     better = curve.index[(curve["gain low"] > 0).to_numpy()]
     name, rules = display_method(name), "that of treating all and that of treating none"
     if not len(better):
-        return f"{name}: at no threshold does the net benefit exceed {rules} (95% interval above 0)."
+        return f"{name}: at no threshold does the net benefit exceed {rules} (95% interval of the gain above 0)."
     best, gaps = curve["gain"].idxmax(), np.diff(better) > 0.06
     listed = f"{better[0]:.2f} to {better[-1]:.2f}"
     if gaps.any() or len(better) == 1:
         listed = ", ".join(f"{t:.2f}" for t in better)
     return (
-        f"{name}: the net benefit exceeds {rules} at thresholds {listed} (95% interval above 0); the largest gain is "
-        f"{curve.loc[best, 'gain']:.3f}, at {best:.2f}."
+        f"{name}: the net benefit exceeds {rules} at thresholds {listed} (95% interval of the gain above 0); the "
+        f"largest gain is {curve.loc[best, 'gain']:.3f}, at {best:.2f}."
     )
 
 
@@ -267,7 +267,7 @@ def study_adaptation(context: StudyContext, arms: list[Arm]) -> Finding:
         "patients. The other scans are scored before and after adaptation. Slope and intercept are shrunk towards no "
         f"change with the default widths of `brio adapt` (standard deviation {_DEFAULT.slope:g} for the logarithm of "
         f"the slope and {_DEFAULT.intercept:g} for the intercept), which were not tuned on these scores. Accuracy is "
-        "that of the more probable class. Intervals are over test sites."
+        "the share of scans for which the more probable class is correct. Intervals are over test sites."
     )
     return Finding(table, summary, text, lambda: _draw_changes(changes), digits=6)
 

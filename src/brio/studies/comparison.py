@@ -239,7 +239,7 @@ def compare_labels(context: StudyContext, arms: list[Arm]) -> Finding:
         *_describe_consistency(summaries, reference, shared),
         *(f"{label}: {_describe_best(one)}." for label, one in summaries.items() if label != TOGETHER),
         "Holm's correction is applied to the methods of each label. Labels share scans, so scores are first averaged "
-        f"over labels at each site, with equal weights, and the tests are over sites.{repeated} Some sites may lack "
+        f"over labels at each site, with equal weights, and then tested over sites.{repeated} Some sites may lack "
         "some labels.",
         *(f"'{q}', {describe_question(context.job_for(q).cohort_before_exclusions)}." for q in questions),
         *not_asked,
@@ -297,6 +297,7 @@ def _draw_labels(summary: pd.DataFrame, arms: list[str], reference: str) -> Any:
         axis.locator_params(axis="y", nbins=5)
     axes[-1].set_xticks(np.arange(len(arms)), [display_name(a) for a in arms], rotation=40, ha="right", fontsize=9)
     axes[-1].set_xlim(-0.6, len(arms) - 0.4)
-    beside = f"Dashed: {display_name(reference)}. Filled: significant difference from it, p ≤ 0.05 (Holm)."
+    name = display_name(reference)
+    beside = f"Dashed: {name}. Filled: significantly different from {name}, p ≤ 0.05 (Holm)."
     figure.supxlabel(f"Bars: 95% intervals over sites. {beside}", fontsize=8, color="0.3")
     return figure

@@ -136,9 +136,10 @@ def read_reused_results(folder: Path, fingerprint: str, protocol_settings: Proto
     for name in ["validation_sites"] if summary.protocol == "loso" else ["n_folds", "validation_folds"]:
         there, here = stored.get(name), getattr(protocol_settings, name)
         if there != here:
-            raise BrioError(f"{folder}: has other folds: protocol.{name} is {there} in that job, but {here} here")
+            problem = f"its folds differ: protocol.{name} is {there} in that job, but {here} here"
+            raise BrioError(f"{folder}: {problem}; do not reuse this folder")
     if summary.protocol == "kfold" and summary.fold_rule != FOLD_RULE:
-        raise BrioError(f"{folder}: its folds were made by an earlier rule; run that job again")
+        raise BrioError(f"{folder}: its folds follow the rule of an earlier version; run that job again")
     return job
 
 
@@ -417,7 +418,7 @@ class StudyContext:
                 self._check_reused_settings(job, arm.method)
                 return ArmResults(arm, job, rows, reused=True)
         if having:
-            self.say(f"{arm.name}: training it here, because tuned results cannot be compared with untuned variants")
+            self.say(f"{arm.name}: trained here, because tuned results cannot be compared with untuned variants")
         return None
 
     def _select_reused_runs(self, job: StoredJob, method: str, plan: JobPlan) -> pd.DataFrame:

@@ -51,8 +51,8 @@ def retain_factors(context: StudyContext, arms: list[Arm]) -> Finding:
     by_site = 100 * rows.groupby(["ranking", "share", "fold"], sort=False)["auc"].mean()
     means = by_site.groupby(["ranking", "share"], sort=False).mean().unstack("share")
     text = [
-        f"With {share:g}% of the factors, the mean AUC is highest for the ranking '{means[share].idxmax()}'. AUC minus "
-        f"that of 'qualification', in points: {_list_differences(by_site, share, 'qualification')}."
+        f"With {share:g}% of the factors, the mean AUC is highest for the ranking '{means[share].idxmax()}'. "
+        f"Difference in AUC from 'qualification', in points: {_list_differences(by_site, share, 'qualification')}."
         for share in means.columns
         if share < 100
     ]
@@ -194,7 +194,7 @@ def _describe_repeatability(S_hat: np.ndarray, seed: np.ndarray) -> str:
         )
     by_seed = [shares[seed == s].mean() for s in np.unique(seed)]
     return (
-        f"Of the {TOP} highest regions of a run, {shares.mean():.0f}% are also among the {TOP} highest regions of the "
+        f"Of the {TOP} highest-scoring regions of a run, {shares.mean():.0f}% are also among the {TOP} highest in the "
         f"mean over other seeds ({min(by_seed):.0f} to {max(by_seed):.0f}%, depending on the seed); "
         f"{100 * TOP / S_hat.shape[1]:.0f}% are expected by chance."
     )
@@ -258,8 +258,8 @@ def check_propositions(context: StudyContext, arms: list[Arm]) -> Finding:
     summary = pd.DataFrame(quantities.items(), columns=["quantity", "value"]).assign(**facts)
     text = [
         f"The bound of Proposition 1 holds for {first['holds'].sum()} of {len(first)} combinations of site and factor. "
-        f"The sign rule applies to {rule_applies.sum()} of them, and the sign is kept in "
-        f"{first.loc[rule_applies, 'sign_kept'].sum()} of these. Overall, it is kept in {first['sign_kept'].sum()}.",
+        f"The sign is kept in {first['sign_kept'].sum()} of all combinations. The sign rule applies to "
+        f"{rule_applies.sum()} combinations and is right for {first.loc[rule_applies, 'sign_kept'].sum()} of them.",
         f"Reweighting by support lowers the support penalty by {second['gain'].mean():.3g} on average (Proposition 2).",
     ]
     table = pd.concat([first.assign(proposition=1), second.assign(proposition=2)], ignore_index=True).assign(**facts)
@@ -316,7 +316,7 @@ def shorten_scans(context: StudyContext, arms: list[Arm]) -> Finding:
         text.append(f"Change in mean AUC with {share:g}% of the frames, in points: {changes}.")
         if len(means) > 1:
             differences = _list_differences(change, share, reference)
-            text.append(f"Change minus that of {display_name(reference)}, in points: {differences}.")
+            text.append(f"Difference from the change of {display_name(reference)}, in points: {differences}.")
     summary = means.rename(columns=lambda share: f"change at {share:g}%").join(collect_facts(rows)).reset_index()
     return Finding(rows, summary, text, lambda: _draw_lengths(change))
 

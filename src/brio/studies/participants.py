@@ -423,9 +423,9 @@ def compare_sessions(context: StudyContext, arms: list[Arm]) -> Finding:
     text.append(
         "Margins are those of test scans. Variances are computed within sites and classes, so that differences between "
         "scanners or diagnoses do not make a model look reliable. If sessions differ by more than re-estimates of one "
-        "scan, the state of the participant or the scanner has changed. ICC is ICC(1), one-way random effects (Shrout "
-        "& Fleiss 1979), over all participants of a site and within its classes. Intervals come from a jackknife over "
-        "participants."
+        "scan, the state of the participant or the scanner has changed. ICC is ICC(1) with one-way random effects "
+        "(Shrout & Fleiss 1979), computed over all participants of a site and within its classes. Intervals come from "
+        "a jackknife over participants."
     )
     return Finding(table, summary, text, lambda: _draw_sessions(repeats, context.cohort.classes), digits=6)
 
@@ -479,8 +479,8 @@ def _describe_sessions(row: pd.Series, own: _Repeats) -> str:
     return (
         f"{display_method(row['arm'])}: {len(own.cell)} participants with {len(own.member)} scans. Two sessions of a "
         f"participant get the same decision in {row['same decision in two sessions, %']}% of cases (a re-estimate and "
-        f"its scan in {row['same decision of re-estimates, %']}%). The ratio of the variance between sessions to that "
-        f"between re-estimates of one scan is {row['sessions / scans (95% interval)']}. The ICC is "
+        f"its scan in {row['same decision of re-estimates, %']}%). The variance between sessions is "
+        f"{row['sessions / scans (95% interval)']} times that between re-estimates of one scan. The ICC is "
         f"{row['ICC (95% interval)']}, and within classes {row['ICC within classes (95% interval)']}."
     )
 

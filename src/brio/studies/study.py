@@ -92,7 +92,7 @@ def choose_label(name: str, questions: Sequence[str]) -> str | None:
     if name == "labels" or not questions:
         return None
     if len(questions) > 1:
-        raise BrioError(f"study '{name}' uses one label: give only one, or compare several with the study 'labels'")
+        raise BrioError(f"study '{name}' uses one label; give only one, or compare several with the study 'labels'")
     return questions[0]
 
 

@@ -707,7 +707,7 @@ class MethodFacts:
     setting_without_validation: str = ""
     chooses_epochs_by_inner_folds: bool = False
     balances_classes: bool = False
-    holds: str = "weights of a network, each of them learned from all source scans"
+    holds: str = "weights of a neural network, learned from all source scans"
     keeps_scans: str = ""
     explains: str = ""
     uses_seed: bool = True

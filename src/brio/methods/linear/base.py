@@ -121,7 +121,7 @@ class LinearMethod(Method):
         return training.MethodFacts(
             dead_rois=self.settings.dead_rois,
             setting_without_validation="choose_by=source-sites",
-            holds="the mean and one coefficient of each feature, learned from all source scans",
+            holds="the mean and the coefficient of each feature, learned from all source scans",
             explains="coefficients of edges" if self.edge_values else "",
             uses_seed=self.uses_seed,
         )

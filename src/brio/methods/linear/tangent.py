@@ -144,7 +144,7 @@ class FCTangentRidge(TangentRidge):
     """Ridge regression on FC entries and tangent-space features, both scaled to the same mean square."""
 
     feature_copies = 9
-    edge_values = "Fisher z, divided by one number for all edges"
+    edge_values = "Fisher z, divided by the same number for all edges"
     beyond_edges = "the tangent-space matrix, whose entries mix regions"
 
     def declare_features(self, n_rois: int) -> dict[str, TensorSpec]:

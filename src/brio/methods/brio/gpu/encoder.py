@@ -106,7 +106,7 @@ class _SignedLayer(OverRuns):
 
 def _refuse(asked: tuple[bool, ...]) -> None:
     if any(asked):  # inside torch.vmap a tensor does not show it earlier
-        raise NotImplementedError("the GPU kernels of the signed encoder give graphs no gradient")
+        raise NotImplementedError("the GPU kernels of the signed encoder compute no gradients with respect to graphs")
 
 
 def _products(x: Tensor, y: Tensor) -> Tensor:
