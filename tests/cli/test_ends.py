@@ -23,7 +23,7 @@ def test_a_method_is_shown_with_its_settings(brio):
     said = brio("methods", "brio-wo-rs").succeed()
     assert "variant" in said.out
     assert "(fixed)" in said.out
-    assert "What each setting means: brio settings brio-wo-rs" in said.out
+    assert "'brio settings brio-wo-rs' explains each setting" in said.out
 
 
 @pytest.mark.parametrize(

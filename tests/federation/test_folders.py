@@ -148,7 +148,9 @@ def test_own_scans_must_be_counted_as_they_are(hospital, record, sites, project)
 def test_what_a_site_did_not_agree_to_is_refused(hospital, record, project, terms, monkeypatch):
     few, many = start(terms), start(replace(terms, iterations=3))
     apart = start(replace(terms, evaluation="leave-one-site-out"))
-    refuse(record, "needs 6 requests with a vector, but this site agreed to 4; agree with --vectors 6", hospital, many)
+    refuse(
+        record, "needs 6 requests with a vector, but this site agreed to 4; to agree, give --vectors", hospital, many
+    )
     refuse(record, "needs 4 requests with a vector, but this site agreed to 3", hospital, few, Agreement(vectors=3))
     refuse(record, "to allow it, give --agree-leave-out", hospital, apart)
     refuse(record, "to allow it, give --agree-leave-out", hospital, apart, Agreement(vectors=1000))
@@ -160,7 +162,7 @@ def test_what_a_site_did_not_agree_to_is_refused(hospital, record, project, term
         Agreement(vectors=19, leave_out=True),
     )
     agreed = Agreement(vectors=20, leave_out=True)
-    refuse(record, "vectors would reveal the 22 scans of this site; ask for", hospital, apart, agreed)
+    refuse(record, "vectors are too many for the 22 scans of this site; ask for", hospital, apart, agreed)
     monkeypatch.setattr(own, "SCANS_FOR_EACH_VECTOR", 0.5)  # as at a site with many scans
     hospital(apart, agreed)
     refuse(record, "is final", hospital, apart, Agreement(vectors=30, leave_out=True))
@@ -183,9 +185,9 @@ def test_projects_of_a_cohort_count_together(hospital, mail, record, sites, term
     problem = (
         "'second' needs 4 requests with a vector in addition to the 4 of other projects, but this site agreed to 4; "
     )
-    refuse(place, f"{problem}agree with --vectors 8", answer_and_record, second, sites["site01"], place)
+    refuse(place, f"{problem}to agree, give --vectors 8", answer_and_record, second, sites["site01"], place)
     agreed = Agreement(vectors=8)
-    problem = "'second': 8 vectors would reveal the 22 scans"
+    problem = "'second': 8 vectors are too many for the 22 scans"
     refuse(place, problem, answer_and_record, second, sites["site01"], place, agreed)
     monkeypatch.setattr(own, "SCANS_FOR_EACH_VECTOR", 2)
     (record / "request-1.brio").write_text("as another version of brio wrote it")  # blocks no other project

@@ -220,9 +220,7 @@ def test_a_stack_that_two_workers_cannot_train_has_failed(train, work):
 def test_runs_that_only_their_worker_can_see_are_named(train, monkeypatch):
     """As where a folder of the same name is another one on every machine."""
     monkeypatch.setattr(engine, "VISIBLE_SECONDS", 0.0)
-    with pytest.raises(
-        BrioError, match=r"the worker at a has stored its runs, but they are not in .* use a shared folder"
-    ):
+    with pytest.raises(BrioError, match=r"the worker at a stored the runs, but they are not in .* use a shared folder"):
         train(FakeClient("a", lambda number, packed: ("a", __version__, "")))
 
 

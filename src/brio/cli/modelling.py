@@ -129,7 +129,7 @@ def predict(
         settings.Reestimates, "Number of re-estimates of each scan, used to compute its interval."
     ] = 47,
     accuracy: Annotated[
-        settings.Accuracy, "Accuracy that predicted classes must reach in the evidence; other scans get no call."
+        settings.Accuracy, "Accuracy required in the evidence to predict a class; less certain scans get 'no call'."
     ] = 0.8,
     load: options.Load = None,
     device: options.Device = "auto",

@@ -216,8 +216,8 @@ class ImageOptions:
     denoise: Annotated[
         str | None,
         "Confounds to remove: a strategy of nilearn (simple, scrubbing, compcor, ica_aroma; simple+gsr also removes "
-        "the global signal), columns of the confounds table separated by commas, or none. Required, unless the "
-        "model was fitted to such images.",
+        "the global signal), columns of the confounds table separated by commas, or none. Required, unless you "
+        "use a model that was fitted to such images.",
     ] = None
     space: Annotated[str | None, "Template of the images, if there are several."] = None
     res: Annotated[str | None, "Resolution of the images, if there are several."] = None

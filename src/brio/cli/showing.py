@@ -165,7 +165,7 @@ def _print_settings(entry: MethodEntry) -> None:
     say(f"provenance: {entry.provenance}")
     say(f"reference: {entry.reference}")
     console.print(table)
-    say(f"What each setting means: brio settings {entry.name}")
+    say(f"'brio settings {entry.name}' explains each setting")
 
 
 @add_command(OTHERS)

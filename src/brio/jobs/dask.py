@@ -516,7 +516,7 @@ class _Dispatch:
             elif time.monotonic() - since > VISIBLE_SECONDS:
                 del self.unseen[number]
                 where = f"they are not in {self.store.folder.resolve()} on this machine"
-                self._give_up(number, f"the worker at {address} has stored its runs, but {where}; use a shared folder")
+                self._give_up(number, f"the worker at {address} stored the runs, but {where}; use a shared folder")
 
     def _give_up(self, number: int, reason: str) -> None:
         self.failed[number] = reason

@@ -128,7 +128,7 @@ def _check_tuning(job: Job, record: TuningRecord, names: Sequence[str]) -> list[
         )
     if len(tuned) < len(names):
         untuned = [name for name in names if name not in record.choices]
-        job.say(f"these methods were not tuned and are run with their own settings: {', '.join(untuned)}")
+        job.say(f"these methods were not tuned and use their default or given settings: {', '.join(untuned)}")
     return tuned
 
 

@@ -88,7 +88,7 @@ def select_strong_edges(scans: Scans) -> Tensor:
 
 
 def normalise_adjacency(A: Tensor) -> Tensor:
-    """Compute D^-1/2 (A + I) D^-1/2, with D the degrees of A + I (Kipf & Welling 2017).
+    """Compute D^-1/2 (A + I) D^-1/2, where D contains the degrees of A + I (Kipf & Welling 2017).
 
     Parameters
     ----------

@@ -93,7 +93,7 @@ class _PenalisedRows(HeldRows):
     "brio-plus",
     family="BRIO",
     needs={"sites"},
-    provenance=Provenance("ours", "log-ridge with the paper's re-estimates as a penalty"),
+    provenance=Provenance("ours", "log-ridge with a penalty based on the paper's re-estimates"),
     reference="The brio developers (docs/brio-plus.md)",
 )
 class BrioPlus(LogRidge):
