@@ -32,7 +32,7 @@ class Space:
     values: tuple[Any, ...]  # the values of a choice, or both ends of an interval
 
     def at(self, u: float) -> Any:
-        """Return the value at position u in [0, 1) of the space."""
+        """Return the value of the space at position u, with 0 <= u < 1."""
         if self.kind == "choice":
             return self.values[int(u * len(self.values))]
         low, high = self.values

@@ -149,7 +149,7 @@ def test_what_a_site_did_not_agree_to_is_refused(hospital, record, project, term
     few, many = start(terms), start(replace(terms, iterations=3))
     apart = start(replace(terms, evaluation="leave-one-site-out"))
     refuse(
-        record, "needs 6 requests with a vector, but this site agreed to 4; to agree, give --vectors", hospital, many
+        record, "needs 6 requests with a vector, but this site agreed to 4; to agree, give", hospital, many
     )
     refuse(record, "needs 4 requests with a vector, but this site agreed to 3", hospital, few, Agreement(vectors=3))
     refuse(record, "to allow it, give --agree-leave-out", hospital, apart)

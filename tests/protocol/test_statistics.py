@@ -52,7 +52,7 @@ def test_equal_scores_are_equal_whatever_their_last_bits():
 def test_few_sites_are_told_how_far_their_interval_reaches(n):
     scores = np.linspace(0.4, 0.8, n)
     low, high = t_interval(scores)
-    reach = f"extend {(high - low) / 2 / scores.std(ddof=1):.1f} SDs across sites to either side (t, {n - 1} degrees"
+    reach = f"interval is {(high - low) / 2 / scores.std(ddof=1):.1f} SDs across sites (t, {n - 1} degrees"
     assert (reach in explain_few_sites(n)) == (3 <= n <= 5)
     assert bool(explain_few_sites(n)) == (3 <= n <= 5)
 

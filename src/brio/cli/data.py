@@ -130,7 +130,7 @@ def fetch_abide_(
     atlas: Annotated[str, "Atlas: aal or cc200."] = "aal",
     data_dir: Annotated[Path | None, "Folder for the downloaded files; by default nilearn's data folder."] = None,
     n_subjects: Annotated[
-        settings.Participants | None, "Import only this many participants, from the top of the list."
+        settings.Participants | None, "Import only this many participants, the first ones of the release."
     ] = None,
     digests: Annotated[
         Path | None,

@@ -51,7 +51,7 @@ def fit(
     method: Annotated[str, "Method (see 'brio methods')."] = "log-ridge",
     label: options.Label = None,
     leave_out: Annotated[
-        list[str] | None, "--leave-out", "SITE", "Site that the model must not see; repeatable."
+        list[str] | None, "--leave-out", "SITE", "Site to leave out of the fit; repeatable."
     ] = None,
     seeds: options.Seeds = 1,
     evidence: Annotated[

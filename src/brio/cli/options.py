@@ -219,14 +219,14 @@ class ImageOptions:
         "the global signal), columns of the confounds table separated by commas, or none. Required, unless you "
         "use a model that was fitted to such images.",
     ] = None
-    space: Annotated[str | None, "Template of the images, if there are several."] = None
-    res: Annotated[str | None, "Resolution of the images, if there are several."] = None
+    space: Annotated[str | None, "Template of the images to read, if there are several."] = None
+    res: Annotated[str | None, "Resolution of the images to read, if there are several."] = None
     high_pass: Annotated[
         settings.Frequency | None,
         "Cut-off in Hz; not allowed with a strategy, which uses the cosine regressors of fMRIPrep instead.",
     ] = None
     low_pass: Annotated[settings.Frequency | None, "Cut-off in Hz; none by default."] = None
-    jobs: Annotated[settings.Workers | None, "Number of scans extracted at the same time; 1 by default."] = None
+    jobs: Annotated[settings.Workers | None, "Number of scans to process at the same time; 1 by default."] = None
     quiet: Quiet = False
 
     def to_keywords(self) -> dict[str, Any]:

@@ -233,7 +233,7 @@ def reverse_gradient(x: Tensor, strength: Tensor | float) -> Tensor:
 
 
 class StepLayer(nn.Module):
-    """Base of layers that :class:`Chain` calls as ``layer(x, step)``; ``step`` is None at inference."""
+    """Base class of layers that :class:`Chain` calls as ``layer(x, step)``; ``step`` is None at inference."""
 
 
 class Identity(StepLayer):

@@ -62,8 +62,8 @@ def explain_few_sites(n_sites: int) -> str:
         return ""
     reach = stdtrit(n_sites - 1, 1 - ALPHA / 2) * np.sqrt(1 / n_sites + site_correction(n_sites))
     return (
-        f"With {n_sites} sites, only very large effects can be significant for new sites: 95% intervals over sites "
-        f"extend {reach:.1f} SDs across sites to either side (t, {n_sites - 1} degrees of freedom). A small p value "
+        f"With {n_sites} sites, only very large effects can be significant for new sites: the half-width of a 95% "
+        f"interval is {reach:.1f} SDs across sites (t, {n_sites - 1} degrees of freedom). A small p value "
         "over participants or permuted labels does not contradict this, because it applies only to these sites."
     )
 
