@@ -42,10 +42,10 @@ def test_sites_that_drop_out_answer_twice_or_something_else_are_named(project):
         refuse(
             request,
             without | {"site02": run.answers[number - 1]["site02"]},
-            f"site02': answered another request (round {number}); ask for",
+            f"site02': answered another request, that of round {number}; ask for",
         )
         other = project(penalty=2.0).answers[number]["site02"]
-        refuse(request, without | {"site02": other}, f"site02': answered another request (round {number + 1}); ask for")
+        refuse(request, without | {"site02": other}, f"site02': answered another request, that of round {number + 1};")
         stranger = replace(answers["site02"], site="site09")
         refuse(request, [*answers.values(), stranger], "site09': does not take part")
     twice = change(run.answers[1]["site02"], labels=run.answers[1]["site02"].sums[ALL]["labels"] / 2)
@@ -129,7 +129,7 @@ def test_answers_about_other_models_or_scores_are_refused(project):
         )
     scores = [one.answers[-1]["site02"].score for one in (project(), project(evaluation="leave-one-site-out"))]
     swapped = replace(project().answers[-1]["site02"], score=scores[1])
-    refuse(project().requests[-1], project().answers[-1] | {"site02": swapped}, "scores are not those")
+    refuse(project().requests[-1], project().answers[-1] | {"site02": swapped}, "other scores than those")
     with pytest.raises(BrioError, match="no participants could give"):
         replace(scores[1], calibrated=CalibratedScore(1000, 0.1, (None,) * 6, scores[1].calibrated.spread))
     with pytest.raises(BrioError, match="no participants could give"):

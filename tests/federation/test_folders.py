@@ -148,9 +148,7 @@ def test_own_scans_must_be_counted_as_they_are(hospital, record, sites, project)
 def test_what_a_site_did_not_agree_to_is_refused(hospital, record, project, terms, monkeypatch):
     few, many = start(terms), start(replace(terms, iterations=3))
     apart = start(replace(terms, evaluation="leave-one-site-out"))
-    refuse(
-        record, "needs 6 requests with a vector, but this site agreed to 4; to agree, give", hospital, many
-    )
+    refuse(record, "needs 6 requests with a vector, but this site agreed to 4; to agree, give", hospital, many)
     refuse(record, "needs 4 requests with a vector, but this site agreed to 3", hospital, few, Agreement(vectors=3))
     refuse(record, "to allow it, give --agree-leave-out", hospital, apart)
     refuse(record, "to allow it, give --agree-leave-out", hospital, apart, Agreement(vectors=1000))

@@ -117,7 +117,7 @@ def test_missing_sites_are_refused(cv):
     refuse("needs the site of every scan", cross_val_score, Remembers(), SCANS, LABELS, cv=cv)
     gap = [None, *SITES[1:]]
     refuse("groups has no site for scan 0", next, cv.split(SCANS, LABELS, gap))
-    refuse("one site for each scan", next, cv.split(SCANS, LABELS, SITES[:, None]))
+    refuse("one site per scan", next, cv.split(SCANS, LABELS, SITES[:, None]))
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         next(cv.split(SCANS, LABELS, SITES[:-1]))
 

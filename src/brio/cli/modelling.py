@@ -50,9 +50,7 @@ def fit(
     out: options.Out,
     method: Annotated[str, "Method (see 'brio methods')."] = "log-ridge",
     label: options.Label = None,
-    leave_out: Annotated[
-        list[str] | None, "--leave-out", "SITE", "Site to leave out of the fit; repeatable."
-    ] = None,
+    leave_out: Annotated[list[str] | None, "--leave-out", "SITE", "Site to leave out of the fit; repeatable."] = None,
     seeds: options.Seeds = 1,
     evidence: Annotated[
         Path | None, "Folder written by a 'brio run' that evaluated this method at left-out sites."

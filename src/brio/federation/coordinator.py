@@ -55,7 +55,7 @@ def combine(request: Request, answers: Sequence[Answer]) -> Request | Model:
 def _check_answer(request: Request, answer: Answer) -> None:
     """Refuse an answer with other values than expected, or with values that no scans could give."""
     if answer.request != digest(request) or answer.round != request.round:
-        raise BrioError(f"answered another request (round {answer.round + 1})")
+        raise BrioError(f"answered another request, that of round {answer.round + 1}")
     if request.sites and answer.site not in request.sites:
         raise BrioError(f"does not take part in '{request.terms.project}'")
     if sorted(answer.sums) != sorted(request.list_answered(answer.site)):

@@ -111,7 +111,7 @@ def answer_and_record(path: Path, cohort: Cohort, record: Path, agreement: Agree
         made, log, now = answer(request, cohort, agreed.least_per_class), record / LOG, datetime.now(UTC)
         title = f"## Round {request.round + 1}, "
         options = json.dumps(asdict(agreed) | {"needed": request.n_vectors, "cohort": cohort.fingerprint}, indent=1)
-        first = f"# Answers to '{request.terms.project}'\n\nThis site agreed to: {options}\n\n{describe_message(request)}"
+        first = f"# Answers to '{request.terms.project}'\n\nAgreed to: {options}\n\n{describe_message(request)}"
         earlier = log.read_text(encoding="utf-8").partition(title)[0].rstrip() if log.exists() else first
         write_atomically(record / AGREEMENT, options + "\n")
         write_message(record / name_request(request.round), request)
