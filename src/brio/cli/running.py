@@ -63,7 +63,7 @@ def run(
     label: options.Label = None,
     seeds: Annotated[
         settings.Seeds | None,
-        "Number of seeds; by default 3 for the recommended methods, 1 for methods given with --method.",
+        "Number of seeds; by default 3 for the recommended methods, otherwise 1.",
     ] = None,
     tuned: Annotated[
         Path | None, "Folder written by 'brio tune'; each fold uses the settings chosen for it there."
