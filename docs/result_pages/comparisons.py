@@ -102,7 +102,7 @@ def name_family(family: str) -> str:
     test = "p values come from the corrected t test over sites"
     if text.endswith(", not corrected"):
         return f"{test} and are not adjusted for multiple comparisons (family *{family}*)."
-    return f"{test} and are adjusted by Holm's method. The family is *{family}*: {text}."
+    return f"{test} and are adjusted by Holm's method. The family of comparisons is *{family}*: {text}."
 
 
 def compare_sites(
