@@ -96,13 +96,15 @@ def test_a_left_out_site_is_new_to_the_model(folders, cohort):
         in command(*explain, folders / "whole", "--out", folders / "read").succeed().out
     )
     said = command(*explain, folders / "sixth", "--out", folders / "elsewhere").succeed().out
-    assert f"read on {len(Cohort.load(folders / 'sixth'))} scans" in said, "the left-out site itself may be read"
+    assert f"stability was measured in {len(Cohort.load(folders / 'sixth'))} scans" in said, (
+        "the left-out site itself may be explained"
+    )
     command(*fit, "site03", "--leave-out", "site04", "--out", folders / "less").succeed()
     whole.select(np.flatnonzero(whole.sites != "site04")).save(folders / "part")
     words = ("--cohort", folders / "part", "--out", folders / "of-part")
     said = command("explain", folders / "less", "--reestimates", 2, *QUICK, *words).succeed().out
     n_scans = int(np.isin(whole.sites, ["site03", "site04"], invert=True).sum())
-    assert f"read on {n_scans} scans of in memory: the model was fitted to {n_scans} of them" in said
+    assert f"stability was measured in {n_scans} scans of in memory; the model was fitted to {n_scans} of them" in said
 
 
 def test_the_obvious_path_explains_what_differs_and_marks_a_smoke_run(folders):

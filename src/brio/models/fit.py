@@ -37,7 +37,7 @@ from .attacks import fit_halves, measure_attacks
 from .evidence import gather_evidence
 from .known_scans import list_known_scans
 from .model import Member, Model, TrainingFacts, check_atlas, check_classes
-from .patterns import Patterns, read_scans, summarise_reading
+from .patterns import Patterns, explain_scans, summarise_run
 from .predict import PREDICTION_REESTIMATES
 from .ranges import LEAST_SITES_OF_MODEL, ONE_SITE, learn_ranges
 
@@ -206,8 +206,8 @@ def complete_model(method: Method, members: Sequence[Member], connectomes: Conne
     )
     patterns: tuple[Patterns, ...] = ()
     if method.explain(members[0].fitted) is not None:
-        readings = (read_scans(method, m.fitted, model.gather_inputs(connectomes, m), learned) for m in members)
-        patterns = tuple(summarise_reading(reading, labels) for reading in readings)
+        explained = (explain_scans(method, m.fitted, model.gather_inputs(connectomes, m), learned) for m in members)
+        patterns = tuple(summarise_run(run, labels) for run in explained)
     return replace(model, interval_factor=learn_interval_factor(model, connectomes, learned), patterns=patterns)
 
 

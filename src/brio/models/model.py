@@ -123,7 +123,7 @@ class Ensemble:
         return np.stack(parts)
 
     def gather_inputs(self, plain: Connectomes, member: Member) -> Inputs:
-        """Gather scans in the form that a member reads."""
+        """Gather scans in the form that a member uses."""
         connectomes = plain if member.harmoniser is None else HarmonisedConnectomes(plain, member.harmoniser)
         return self.method.gather_inputs(connectomes)
 
