@@ -22,7 +22,7 @@ _TINY = np.finfo(float).tiny
 
 
 class ExplainedRun(NamedTuple):
-    """The margins, factor contributions and patterns of one fitted run for n full scans (K = 1) or K re-estimates of each.
+    """The margins, factor contributions and patterns of one fitted run for n full scans (K = 1) or K re-estimates each.
 
     Shapes: margin [n, K], contributions [n, K, J], pattern [K, edges], difference [K, edges].
     """
