@@ -309,7 +309,9 @@ def _list_what_is_missing(explanation: ModelExplanation) -> list[str]:
     """List what was not computed, and how to compute it."""
     own, missing = explanation.cohort_patterns, []
     if own is None or not own.reestimated:
-        reason = "no scans were given; use --cohort" if own is None else "none were requested; use --reestimates"
+        reason = "no scans were given; use --cohort"
+        if own is not None:
+            reason = "no re-estimates were requested; use --reestimates"
         missing.append(f"stability under re-estimation: {reason}")
     if explanation.sites is None:
         reason = find_reason_against_refits(explanation.model) or "not requested; use --cohort with --sites"
