@@ -254,7 +254,7 @@ def test_adapt_says_what_speaks_against_these_scans(ridge, local, cohort, tmp_pa
         "unnamed": (unnamed, (), "the ROIs of the scans have no names: columns are matched by position"),
         "several": (several, (), "are from 2 sites (site02 and site03), but a model is adapted to one"),
         "classes": (several, (), "MDD is taken as patient of the model, HC as control"),
-        "few": (few, (), "Caution: the benefit with fewer than 10 local participants was not measured"),
+        "few": (few, (), "Caution: the gain from fewer than 10 local participants was not measured"),
         "controls": (controls, ("--prevalence", 0.2), "Caution: all local scans are of one class"),
     }
     for name, (scans, words, _) in remarks.items():
@@ -281,6 +281,6 @@ def test_the_expected_accuracy_is_named_as_that_of_the_original(ridge, local):
     for fitted, whose, is_adapted in ((model, "", False), (adapted, "for the original model ", True)):
         predictions = predict_scans(fitted, new, reestimates=2, device="cpu")
         text = "; ".join(summarise_predictions(fitted, new, predictions))
-        assert f"expected {whose}at a new site: 12, 100% of participants without a flag, 90.0% of them correct" in text
+        assert f"expected {whose}at a new site: 12; at left-out sites, 100% of 10 participants without a flag" in text
         assert ("the adapted model was not evaluated" in text) == is_adapted
         assert ("Original model at new sites" in render_prediction_page(fitted, new, predictions)) == is_adapted

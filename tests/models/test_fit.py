@@ -111,7 +111,7 @@ def test_a_rule_that_called_nobody_has_no_accuracy():
     rule = CallRule(wanted_accuracy=0.9, threshold=2.0, n_called=0, n_right=0, n_participants=40)
     assert rule.accuracy == Estimate(None, None, None)
     assert rule.accuracy.write(str) == "unknown"
-    assert rule.describe() == "none of 40 participants without a flag was called at left-out sites"
+    assert rule.describe() == "none of 40 participants without a flag was called"
     refuse("one end of an interval", Estimate, 0.5, 0.4, None)
 
 

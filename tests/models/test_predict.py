@@ -152,8 +152,8 @@ def test_a_rule_prints_the_counts_and_the_interval_behind_its_accuracy():
     found = rule.accuracy.low, rule.accuracy.high
     np.testing.assert_allclose(found, np.array([centre - half, centre + half]) / (1 + z * z / n))
     assert rule.describe() == (
-        "15% of participants without a flag, 85.7% of them correct (18 of 21 called, of 140 such participants, at "
-        "sites whose threshold was chosen without them; 95% interval 65.4 to 95.0%)"
+        "15% of 140 participants without a flag were called, 85.7% of them correctly (18 of 21; 95% interval "
+        "65.4 to 95.0%), if the threshold for each site is chosen on the other sites"
     )
 
 
@@ -176,7 +176,7 @@ def test_calls_follow_the_evidence(ridge, new_scans, predictions):
     said = " ".join(summarise_predictions(model, strange, found))
     expected = round(0.75 * (len(new_scans) - 3))
     assert f"{len(new_scans) - 3} of {len(new_scans)} called" in said
-    assert f"expected at a new site: {expected}, 75% of participants" in said
+    assert f"expected at a new site: {expected}; at left-out sites, 75% of" in said
     median = float(np.median(np.abs(found.logit)))
     model = replace(ridge, evidence=make_evidence((replace(everything, threshold=median),)))
     called = predict(model, new_scans).table["predicted"] != "no call"

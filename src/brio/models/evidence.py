@@ -239,13 +239,13 @@ class CallRule:
     def describe(self) -> str:
         """Describe what the rule achieved at the sites of the evidence, with the underlying counts."""
         if not self.n_called:
-            return f"none of {self.n_participants} participants without a flag was called at left-out sites"
+            return f"none of {self.n_participants} participants without a flag was called"
         accuracy = self.accuracy
         return (
-            f"{self.coverage:.0%} of participants without a flag, {self.n_right / self.n_called:.1%} of them correct "
-            f"({self.n_right} of {self.n_called} called, of {self.n_participants} such participants, at sites whose "
-            f"threshold was chosen without them; 95% interval {format_percent(accuracy.low)} to "
-            f"{format_percent(accuracy.high)}%)"
+            f"{self.coverage:.0%} of {self.n_participants} participants without a flag were called, "
+            f"{self.n_right / self.n_called:.1%} of them correctly ({self.n_right} of {self.n_called}; 95% interval "
+            f"{format_percent(accuracy.low)} to {format_percent(accuracy.high)}%), if the threshold for each site is "
+            "chosen on the other sites"
         )
 
 
