@@ -251,7 +251,7 @@ def test_adapt_says_what_speaks_against_these_scans(ridge, local, cohort, tmp_pa
     few = local.select(np.r_[np.flatnonzero(local.labels == 0)[:3], np.flatnonzero(local.labels == 1)[:2]])
     controls = local.select(np.flatnonzero(local.labels == 0))
     remarks = {
-        "unnamed": (unnamed, (), "the ROIs of the scans have no names: columns are matched by position"),
+        "unnamed": (unnamed, (), "the ROIs of the scans have no names, so columns are matched by position"),
         "several": (several, (), "are from 2 sites (site02 and site03), but a model is adapted to one"),
         "classes": (several, (), "MDD is taken as patient of the model, HC as control"),
         "few": (few, (), "Caution: the gain from fewer than 10 local participants was not measured"),

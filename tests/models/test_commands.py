@@ -144,10 +144,10 @@ def test_a_network_that_was_not_trained_again_is_explained(cohort, fit, tmp_path
 def test_a_label_column_of_another_name_is_suggested(fitted, folders):
     words = ("predict", fitted[0], folders / "files", "--tr", 2, "--reestimates", 2, "--device", "cpu")
     said = command(*words, "--out", folders / "unnamed-labels")
-    assert "no scan has a label; the table has further columns (dx)" in said.text
-    assert "name it with --label-column, --patient and --control" in said.text
+    assert "no scan has a label; the table has other columns (dx)" in said.text
+    assert "give its name with --label-column, --patient and --control" in said.text
     said = command(*words, *DIAGNOSIS, "--patient", "MDD", "--out", folders / "named-labels")
-    assert "further columns" not in said.text
+    assert "other columns" not in said.text
     assert "2 participants labelled MDD and 2 participants labelled HC" in said.text
 
 
@@ -187,8 +187,8 @@ def test_evidence_that_does_not_fit_is_refused_before_anything_is_fitted(folders
 
     monkeypatch.setattr("brio.methods.linear.base.LinearMethod.fit", fit)
     for cohort, method, answer in (
-        ("five", "svm", "evaluated ridge, not 'svm'; give a folder of 'brio run --method svm'"),
-        ("finer", "ridge", "was evaluated in the atlas 'mine', but the model is fitted in 'finer'"),
+        ("five", "svm", "has results of ridge, but not of 'svm'; give a folder of 'brio run --method svm'"),
+        ("finer", "ridge", "was evaluated with the atlas 'mine', but the model uses 'finer'"),
     ):
         words = ("--method", method, "--evidence", folders / "one-site", "--out", folders / "y", *QUICK)
         assert answer in command("fit", folders / cohort, *words).refuse().err

@@ -49,9 +49,9 @@ def find_reason_against_refits(model: Model) -> str:
     if explanation is None or explanation.coefficients is None:
         return f"'{method.name}' has no coefficients of edges, and factors of two fits cannot be matched"
     if method.facts.epochs is not None:
-        return f"'{method.name}' is a neural network; only closed-form methods are fitted again"
+        return f"'{method.name}' is a neural network; only closed-form methods can be fitted again"
     if method.needs_validation:
-        return f"'{method.name}' needs validation scans, which a fit without a site does not have"
+        return f"'{method.name}' needs validation scans, which fits without a site do not have"
     return ""
 
 
@@ -298,7 +298,7 @@ def explain_model(
     cohort_patterns: CohortPatterns | None = None
     by_site: SitePatterns | None = None
     if sites and cohort is None:
-        raise BrioError("leaving out sites needs a cohort: give the scans that the model was fitted to (--cohort)")
+        raise BrioError("leaving out sites requires scans; give the scans that the model was fitted to (--cohort)")
     if sites and (reason := find_reason_against_refits(model)):
         raise BrioError(f"cannot leave out sites: {reason}")
     if cohort is not None:

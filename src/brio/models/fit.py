@@ -92,9 +92,9 @@ def fit_model(
             say(f"warning: the evidence differs from the model: {words}")
     job.announce_exclusions()
     if harmonised and fold.validation_sites:
-        say(f"not used for training because harmonisation is fitted without them: {', '.join(fold.validation_sites)}")
+        say(f"sites not used for training (harmonisation is fitted without them): {', '.join(fold.validation_sites)}")
     if fold.one_class_sites:
-        say(f"not used for training because they have only one class: {', '.join(fold.one_class_sites)}")
+        say(f"sites not used for training (they have only one class): {', '.join(fold.one_class_sites)}")
     if wanted == "auto" and method.needs_validation and not len(fold.validation):
         say("too few sites for validation sites: the number of epochs is chosen by inner folds")
     with _open_place(spec, folder, MEMBERS) as (own, place):
@@ -330,9 +330,9 @@ def adapt_model(
     meant = ~checked["flag"].str.split().map(lambda codes: "foreign" in codes).to_numpy(dtype=bool)
     if not meant.any():
         raise BrioError(
-            f"{cohort.name}: none of the {len(labelled)} labelled scans resembles those of the model; the first: "
-            f"{checked['reasons'].iloc[0]}; give the columns in the order of the model's rois.tsv, "
-            "or name them (--atlas-table)"
+            f"{cohort.name}: none of the {len(labelled)} labelled scans resembles those of the model; first scan: "
+            f"{checked['reasons'].iloc[0]}; put the columns in the order of the model's rois.tsv, "
+            "or give their names with --atlas-table"
         )
     local, original = labelled.select(meant), replace(model, adaptation=None)
     with compute.network_precision():
