@@ -168,7 +168,7 @@ def test_margins_stay_and_probabilities_and_intervals_are_adapted(ridge, local, 
     assert adapt_model(again, local, device="cpu").adaptation == a  # it starts from the original
     card = write_card(again)
     assert f"Adapted to {len(local)} local participants ({a.n_patients} patients" in card
-    assert f"leaving out each local scan in turn: {format_signed(a.brier_change, 3)}" in card
+    assert f"leaving out each local scan in turn, is {format_signed(a.brier_change, 3)}" in card
     assert "Adapted" not in write_card(ridge)
     sexes = write_card(replace(again, classes=("F", "M")))
     assert f"({a.n_patients} labelled M, {a.n_controls} labelled F)" in sexes
@@ -225,7 +225,7 @@ def test_the_command_writes_a_model_that_predict_uses(ridge, local, tmp_path):
     local.select(np.flatnonzero(local.labels == 0)).save(tmp_path / "controls")
     words = ("--device", "cpu")
     said = command("adapt", tmp_path / "model", tmp_path / "local", "--out", tmp_path / "here", *words).succeed()
-    assert "Expected change in the Brier score" in said.text
+    assert "Its expected change, estimated by" in said.text
     assert read_model(tmp_path / "here").adaptation == adapt_model(ridge, local, device="cpu").adaptation
     said = command(
         "adapt", tmp_path / "here", tmp_path / "controls", "--prevalence", 0.1, "--out", tmp_path / "next", *words

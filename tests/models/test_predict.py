@@ -183,7 +183,7 @@ def test_calls_follow_the_evidence(ridge, new_scans, predictions):
     np.testing.assert_array_equal(called, np.abs(found.logit) >= median)
     model = replace(ridge, evidence=make_evidence(()))
     assert set(predict(model, new_scans).table["predicted"]) == {"no call"}
-    assert "no rule reaches the required accuracy" in summarise(model, new_scans)
+    assert "no threshold reaches the required accuracy" in summarise(model, new_scans)
 
 
 # ---------------------------------------------------------------- flags and notes
