@@ -130,8 +130,8 @@ def test_the_obvious_path_explains_what_differs_and_marks_a_smoke_run(folders):
         assert f"as 'brio run' prints it: {100 * evidence.mean_accuracy:.1f}%)" in text
     assert f"{100 * evidence.mean_accuracy:.1f}" in printed
     rule = evidence.rules[0]
-    counts = f"({rule.n_right} of {rule.n_called} called, of {evidence.n_participants} such participants"
-    assert f"{counts}, at sites whose threshold" in page
+    assert f"of {evidence.n_participants} participants without a flag were called" in page
+    assert f"({rule.n_right} of {rule.n_called}; 95% interval" in page
 
 
 def test_a_network_that_was_not_trained_again_is_explained(cohort, fit, tmp_path):

@@ -286,7 +286,7 @@ def test_strange_scans_have_a_flag_or_a_note_with_the_reason(ridge, new_scans):
     order = np.arange(16).reshape(4, 4).T.flatten()  # one region of each planted network side by side
     blend = np.stack([rng.permutation(16) < 2 for _ in range(16)], axis=1) / 2  # an atlas whose regions join two
     silenced = np.arange(16) >= 9
-    table, foreign = cohort.participants, "to the mean connectome (1: nothing in common)"
+    table, foreign = cohort.participants, r"to the mean connectome \(1: nothing in common\)"
 
     def scans(alter, **changes):
         return rebuild(cohort, [alter(cohort.scan(i)) for i in range(len(cohort))], **changes)
