@@ -178,6 +178,9 @@ class Result(StoredJob):
         return write_report(self.folder, path, predictions)
 
     def __repr__(self) -> str:
+        return f"{type(self).__name__}(folder={str(self.folder)!r}, methods={list(self.summary.methods)!r})"
+
+    def __str__(self) -> str:
         header, rows = self.text_table()
         table = pd.DataFrame(rows, columns=header).to_string(index=False)
         return "\n".join([table, "Scores in percent", *self.notes, f"Folder: {self.folder}"])

@@ -12,6 +12,7 @@ from file_layouts import check, check_scans, refuse
 
 from brio import Atlas, Cohort
 from brio.cohort.cohort import write_cohort
+from brio.cohort.readers import read_scans_to_predict
 from brio.storage import write_sums
 
 IDS = ["007", "0050002", "p3", "p4", "1e5", "p6"]
@@ -157,6 +158,13 @@ def test_frames_of_another_cohort_or_pickled_objects(folder, wrong):
 def test_format_of_another_version(folder):
     edit(folder / "cohort.json", b'"format": 1', b'"format": 2')
     refuse(r"cohort\.json: has format 2, but this version of brio reads format 1", Cohort.load, folder)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("predictions.html", "predictions"), ("explanation.html", "explanation")])
+def test_a_folder_of_another_command_is_named(tmp_path, name, kind):
+    (tmp_path / name).touch()
+    refuse(f"is an? .*{kind}.*, not scans; give a cohort folder", read_scans_to_predict, tmp_path, tmp_path / "out")
+    refuse(f"is an? .*{kind}.*, not a cohort folder", Cohort.load, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["nowhere", "small/frames.npy"])

@@ -32,7 +32,9 @@ def start(
     penalty: Annotated[
         settings.Positive, "Penalty, in units of the mean squared norm of the features of a scan."
     ] = 3.0,
-    iterations: Annotated[settings.Exchanges, "Number of iterations; each one after the first adds two rounds."] = 2,
+    iterations: Annotated[
+        settings.FederatedIterations, "Number of iterations; each one after the first adds two rounds."
+    ] = 2,
     evaluation: Annotated[
         str, "Evaluation: site-models, or leave-one-site-out, to which every site must agree."
     ] = "site-models",

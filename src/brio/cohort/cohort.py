@@ -31,7 +31,12 @@ REQUIRED_COLUMNS = ("participant_id", "site", "label")
 TEXT_COLUMNS = ("participant_id", "site", "session", SCAN_ID)
 UNNAMED_CLASSES = ("0", "1")
 """Names of the classes if none are given; then only labels can be compared."""
-_OTHER_FOLDERS = {"model.json": "a model of 'brio fit'", "plan.json": "a results folder of 'brio run'"}
+_OTHER_FOLDERS = {
+    "model.json": "a model of 'brio fit'",
+    "plan.json": "a results folder of 'brio run'",
+    "predictions.html": "a folder of predictions of 'brio predict'",
+    "explanation.html": "an explanation of 'brio explain'",
+}
 IMPORT_AGAIN = "import the cohort again"
 CHANGED = "changed after the cohort was written; import the cohort again"
 
