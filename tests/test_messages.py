@@ -92,7 +92,7 @@ PROVOKED = {
         lambda p: brio.fit(p / "cohort", "ridge", validation_sites=["A"], device="cpu"),
         "leave out validation_sites=",
     ),
-    "columns": (predict_other_rois, "leave out further columns with drop_roi="),
+    "columns": (predict_other_rois, "leave out additional columns with drop_roi="),
     "sites of a participant": (repeat_participant, "keep one scan with sessions='first'"),
 }
 

@@ -79,7 +79,7 @@ def map_source_outputs(
 ) -> list[Measured]:
     """Measure a quantity of each fitted run of one method from its outputs for source scans and their re-estimates.
 
-    Representations can be wide (a linear model reads every edge), so outputs of full scans are held for one run at a
+    Representations can be wide (a linear model uses every edge), so outputs of full scans are held for one run at a
     time. Runs of one seed and block length share their re-estimates, which are drawn once for all of them.
 
     Shapes: outputs of full scans [n, ...], of re-estimates [n, K, ...]; ``fields`` names those of either.

@@ -113,7 +113,7 @@ def test_few_scans_have_no_auc_in_a_report(made, job, tmp_path):
         ),
         (
             lambda folder: change_json(folder / "validation.json", lambda one: one["expected"]["auc"].update(low=None)),
-            "has one end of an interval",
+            "has only one end of an interval",
         ),
     ],
 )
