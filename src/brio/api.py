@@ -323,9 +323,9 @@ def tune(
     """Try configurations of methods, choose one for each fold, and evaluate it with all seeds.
 
     The first configuration is the default. The others are drawn from the search spaces of the method, which
-    ``brio methods NAME`` shows.
-    Every configuration is trained with seed 0 on every fold. In each fold, the configuration with the highest AUC on
-    the validation scans is chosen; in a tie with the default, the default is chosen. Test scans are never used here.
+    ``brio methods NAME`` shows. Every configuration is trained with seed 0 on every fold. In each fold, the
+    configuration with the highest AUC on the validation scans is chosen; in a tie with the default, the default is
+    chosen. Test scans are not used for this choice.
 
     Parameters
     ----------

@@ -558,7 +558,7 @@ def estimate_window_connectomes(connectomes: Connectomes, share: float, placemen
         stop = first + length
         if stop - first < LEAST_FRAMES:
             raise BrioError(
-                f"participant {cohort.ids[i]}: the window has only {stop - first} of {n} frames, but a connectome needs "
+                f"participant {cohort.ids[i]}: the window has only {stop - first} of {n} frames; a connectome needs "
                 f"at least {LEAST_FRAMES}; use a share above {share:g}, or exclude the scan"
             )
         if n < cohort.n_frames[i]:  # from positions among the valid frames to positions in the scan

@@ -541,8 +541,8 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     def predict_interval(self, X: Any, *, reestimates: int = PREDICTION_REESTIMATES, level: float = 0.95) -> np.ndarray:
         """Compute an interval for the probability of ``classes_[1]`` of each scan.
 
-        It allows for estimating the connectome from as many other minutes of the same scan. It does not apply to a scan
-        from another day, because connectomes vary more between days.
+        The interval allows for other minutes of the same scan (as many as were used). It does not allow for a scan on
+        another day, because connectomes vary more between days.
 
         Shapes: returns [n, 2].
         """

@@ -35,14 +35,14 @@ def test_a_clean_cohort_has_no_warning():
     [
         (
             DEAD,
-            "3 scans have regions without signal in aal116; the missing regions reveal the site (50.0% of scans "
+            "3 scans have regions without signal in aal116; these regions reveal the site (50.0% of scans "
             "assigned correctly, 20.0% by chance).",
         ),
         (
             {"duplicates": [{"same_label": True}, {"same_label": False}]},
             "Duplicate scans: 2 pairs, 1 of them with different labels.",
         ),
-        ({"one_class": ["A", "B"]}, "One class only at A and B (no AUC, not used for training)."),
+        ({"one_class": ["A", "B"]}, "Sites with one class only, which have no AUC and are not used for training: A and B."),
         (
             {"label_by_site": {"cramers_v": 0.4, "by_chance": 0.1, "p": 0.001}},
             "The share of patients differs between sites (Cramér's V 0.40, 0.10 by chance, p = 0.001).",
