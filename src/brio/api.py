@@ -35,7 +35,7 @@ def import_cohort(kind: str, src: str | Path, *, out: str | Path, **options: Any
     src : path
         Folder or file with the scans.
     out : path
-        The cohort folder to write.
+        Folder of the new cohort.
     **options
         Options of ``brio import`` for this layout, such as ``atlas``, ``participants``, ``label_column``, ``patient``
         and ``control``.
@@ -335,7 +335,7 @@ def tune(
         Folder of the job. ``tuning.json`` and ``configurations.csv`` describe the search; the other files are those of
         :func:`brio.run`.
     budget : int
-        Number of configurations for each method and fold. A method without tunable settings is run with its defaults.
+        Number of configurations for each method and fold. A method without tunable settings is run without a search.
     oracle : bool
         Whether to also score every configuration on the test scans, and to write the score of the best one. This score
         uses test labels, so it is an upper bound and not a result. Other results do not depend on this option.
@@ -478,7 +478,7 @@ def fit(
         As in :func:`brio.run`.
     **options
         ``label``, ``settings``, ``companions``, ``exclude``, ``device`` and ``runs_per_stack``, as in
-        :func:`brio.run`; ``leave_out``, the names of sites that are not used for fitting.
+        :func:`brio.run`; and ``leave_out``, the names of sites that are not used for fitting.
 
     Returns
     -------

@@ -285,8 +285,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
 
     scikit-learn cannot split a Cohort: pass ``[cohort.scan(i) for i in range(len(cohort))]`` to ``cross_validate``. In
     cross-validation, every training set needs ``validation_sites + 2`` sites with both classes. Without validation
-    sites, one site is enough to fit and score, but :meth:`save` and :meth:`predict_interval` need two, like ``brio
-    fit``.
+    sites, one site is enough to fit and score, but :meth:`save` and :meth:`predict_interval` need two.
 
     Examples
     --------
@@ -380,7 +379,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         ----------
         X : sequence of arrays of shape [T_i, P], array of shape [n, T, P], or Cohort; or connectomes, see ``kind``
         y : sequence of n labels
-            The labels, with two different values. Optional for a Cohort; ``classes_`` are then 0 and 1.
+            The labels, with two different values. Optional for a Cohort; without ``y``, ``classes_`` are 0 and 1.
         sites : sequence of n site names or numbers
             The site of each scan. Optional for a Cohort.
 
@@ -491,7 +490,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         X : scans
             As for :meth:`fit`.
         y : sequence of n labels, optional
-            Labels of the scans. Optional for a Cohort, whose labels 0 and 1 stand for ``classes_[0]`` and
+            Labels of the scans. Optional for a Cohort, whose labels 0 and 1 mean ``classes_[0]`` and
             ``classes_[1]``.
         sample_weight : sequence of n numbers, optional
 
@@ -549,8 +548,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         return self.predict_table(X, reestimates=reestimates, level=level)[["low", "high"]].to_numpy()
 
     def predict_table(self, X: Any, **options: Any) -> pd.DataFrame:
-        """Predict scans as ``brio predict`` does: a table of probabilities, intervals, agreement, calls and flags.
-        """
+        """Predict scans as ``brio predict`` does: a table of probabilities, intervals, agreement, calls and flags."""
         model = self.to_model()
         return predict_scans(model, self._make_cohort(X), device=self.device, **options).table
 

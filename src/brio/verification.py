@@ -43,10 +43,11 @@ TOLERANCE = 1e-9  # relative difference up to which stored numbers are the same;
 RETRAINED, RETRAINED_NETWORK = 1e-6, 1e-3  # the same of margins of a run that is trained again, in their SD
 MOST_SHOWN = 50  # differences of one kind that are named; further ones are counted
 NOT_CHECKED = """\
-values known only from training, such as epochs, validation AUC, block length, seconds, device and source sites: \
-results.csv is compared with the records of runs, but both may have been changed in the same way
+values known only from training (epochs, validation AUC, block length, seconds, device, source sites), although \
+results.csv and the records of runs must agree on them
 weights, audit.json, facts.json, groups.csv, exclusions.tsv, the search of 'brio tune', tables and figures of studies, \
-results that a study reuses: only hashes are checked; sites.png is not checked at all
+and results that a study reuses, except for their hashes
+sites.png
 whether the whole folder was fabricated so that all numbers agree"""
 
 _EXTERNAL = re.compile(r'<section id="external"|^## External validation', re.MULTILINE)

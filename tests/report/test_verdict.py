@@ -103,7 +103,9 @@ def test_level_methods_are_called_level():
 
 def test_caution_names_networks_that_were_trained_too_briefly():
     caution = write(arm("brio", BASE, epochs=6), arm("gcn", BASE, epochs=80), arm("ridge", BASE))[2]
-    assert caution.endswith("; training for fewer epochs than the default may lower the score of BRIO (6 instead of 80).")
+    assert caution.endswith(
+        "; training for fewer epochs than the default may lower the score of BRIO (6 instead of 80)."
+    )
     longer = write(arm("brio", BASE, epochs=90), arm("own", BASE, epochs=2), arm("ridge", BASE))[2]
     assert "epochs" not in longer, "more is not few, and the default of an own method is not known"
 

@@ -146,7 +146,7 @@ def _describe_covariates(covariates: Sequence[dict[str, Any]], classes: ClassNam
         yield "warn", f"{name[:1].upper()}{name[1:]} differs between classes ({size})."
     similar = [_name_covariate(one["column"]) for one in covariates if not one["warn"]]
     if similar:
-        yield "ok", f"Similar in both classes within sites: {join_names(similar)}."
+        yield "ok", f"No clear difference between classes: {join_names(similar)}."
 
 
 def draw_sites(rows: pd.DataFrame, summary: Summary, path: str | Path, title: str = "") -> Path:

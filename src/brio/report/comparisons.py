@@ -603,7 +603,8 @@ def _write_people(joined: JoinedJobs, reference: str) -> str:
     without = [m for m in dict.fromkeys(joined.rows["method"]) if m not in {reference, *table["method"]}]
     if without:
         texts.append(
-            f"No covariance with {reference} is stored for {', '.join(without)}: give the folders that contain the "
-            "predictions.csv of these methods, or store covariances with 'brio compare FOLDERS --out DIR'."
+            f"Not compared over participants, because no covariance with {reference} is stored: {', '.join(without)}. "
+            "Give the folders that contain the predictions.csv of these methods, or store covariances with "
+            "'brio compare FOLDERS --out DIR'."
         )
     return "\n".join(texts) + "\n"
