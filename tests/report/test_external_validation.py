@@ -153,7 +153,7 @@ def test_a_report_with_predictions_is_verified_with_them(made, job, tmp_path):
     words = ("--predictions", made / "predicted-evaluated")
     command("report", job, *words).succeed()
     said = command("verify", job).succeed().text
-    assert "report.html, which shows external validation (give its --predictions)" in said
+    assert "report.html, which shows external validation (check it with --predictions)" in said
     assert "MODEL_CARD.md, which shows external validation" in said
     assert "report.html, which" not in command("verify", job, *words).succeed().text
     page = (job / "report.html").read_text()
