@@ -76,8 +76,8 @@ class Result(StoredJob):
         Folder of the job.
     rows : DataFrame
         One row per run, with its scores, its source sites and the chosen epoch.
-    predictions : DataFrame
-        One row per test scan of each run.
+    predictions : DataFrame or None
+        One row per test scan of each run; None if predictions were not kept.
     summary : Summary
         Means over test sites (under k-fold, over test folds) with intervals, for each method.
     plan : Plan or None
@@ -327,8 +327,8 @@ def tune(
 
     The first configuration is the default. The others are drawn from the search spaces of the method, which
     ``brio methods NAME`` shows. Every configuration is trained with seed 0 on every fold. In each fold, the
-    configuration with the highest AUC on the validation scans is chosen; in a tie with the default, the default is
-    chosen. Test scans are not used for this choice.
+    configuration with the highest AUC on the validation scans is chosen (without validation sites, in inner folds); in
+    a tie with the default, the default is chosen. Test scans are not used for this choice.
 
     Parameters
     ----------

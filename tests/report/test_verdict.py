@@ -157,6 +157,10 @@ def test_controls_above_chance_are_the_first_doubt():
     assert calm.startswith(
         "Confound baselines (other), which do not use connectomes, did not score significantly above chance"
     )
+    untested = write(arm("ridge", BASE), arm("other", [0.6], control=True))[2]
+    assert untested.startswith(
+        "Confound baselines (other) were scored at fewer than two sites, so they cannot be tested"
+    )
     assert write(arm("ridge", BASE))[2].startswith("No confound baseline was run")
 
 

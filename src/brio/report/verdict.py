@@ -119,6 +119,8 @@ def _describe_controls(evidence: Evidence) -> str:
         return f"{names} scored above chance without connectomes, so part of any score may not come from the brain"
     if controls:
         names = join_names([arm.title for arm in controls])
+        if all(arm.summary.auc.n < 2 for arm in controls):
+            return f"Confound baselines ({names}) were scored at fewer than two sites, so they cannot be tested"
         return f"Confound baselines ({names}), which do not use connectomes, did not score significantly above chance"
     label = "sex" if evidence.label_is_sex else evidence.label_covariate
     shortcuts = ", ".join(name for name in ("age", "sex", "motion") if name != label)
