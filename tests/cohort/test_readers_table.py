@@ -107,7 +107,7 @@ def test_files_that_are_refused(folder, tmp_path, name, frames, options, message
         ("id\tsite\tlabel\np1\tA\t0\n", "no column 'participant_id'"),
         (HEAD + "007\tA\t0\np1\tA\t0\n", r"column 'label' has only one class, '0' \(2\)"),
         (HEAD + "007\tA\t0\np1\tA\t1\np1_rest\tA\t1\n", r"p1_rest\.npz: matches both p1 and p1_rest"),
-        (HEAD + "xx\tA\t0\nyy\tA\t1\n", "study: has no scan that can be imported: .*no file whose name .* \\(2\\)"),
+        (HEAD + "xx\tA\t0\nyy\tA\t1\n", "study: no scan can be imported; reasons: .*no file whose name .* \\(2\\)"),
     ],
 )
 def test_wrong_table(folder, tmp_path, text, message):
@@ -155,11 +155,11 @@ def test_labels(values, patient, control, required, labels, classes):
 @pytest.mark.parametrize(
     ("values", "patient", "control", "required", "message"),
     [
-        (["1", "2"], None, None, True, r"here has '1' \(1\), '2' \(1\); name two values"),
-        (["a", "b", "c"], "a", None, True, r"'c' \(1\); brio separates two classes: name two values"),
-        ([str(k) for k in range(117)], None, None, True, "has 117 values, as a continuous column; .*'age>14.5'$"),
-        ([f"c{k}" for k in range(117)], "x", None, True, "the column has 117 values, as a multi-class column$"),
-        ([f"{k}.5" for k in range(13)], "0.5", None, True, "13 values, as a continuous column; brio separates two"),
+        (["1", "2"], None, None, True, r"here has '1' \(1\), '2' \(1\); give the values of both classes"),
+        (["a", "b", "c"], "a", None, True, r"'c' \(1\); brio separates two classes: give the values of both classes"),
+        ([str(k) for k in range(117)], None, None, True, "has 117 values, so it seems to be continuous; .*'age>14.5'$"),
+        ([f"c{k}" for k in range(117)], "x", None, True, "the column has 117 values, so it seems to be multi-class$"),
+        ([f"{k}.5" for k in range(13)], "0.5", None, True, "13 values, so it seems to be continuous; brio separates two"),
         (["a", "a"], None, None, True, r"has only one class, 'a' \(2\)"),
         (["a", "a"], "a", None, True, r"has only one class, 'a' \(2\)"),
         (["a", "b"], "a", "a", True, "are both 'a'"),
@@ -168,9 +168,9 @@ def test_labels(values, patient, control, required, labels, classes):
         (["a", "b", "c", "d"], ["a", "b"], None, True, "both can be repeated"),
         ([None, None], None, None, True, "here is empty in every row"),
         (["a", "b"], "A", "b", True, "no value 'A' for --patient; the column has 'a' .1., 'b'"),
-        (["MDD", "HC"], None, None, False, r"has 'HC' \(1\), 'MDD' \(1\); name two values"),
+        (["MDD", "HC"], None, None, False, r"has 'HC' \(1\), 'MDD' \(1\); give the values of both classes"),
         (["MDD", "HC"], "MMD", "HC", False, "has no value 'MMD' for --patient"),
-        (["MDD", "BP", "HC"], "MDD", None, False, "name two values"),
+        (["MDD", "BP", "HC"], "MDD", None, False, "give the values of both classes"),
     ],
 )
 def test_labels_that_are_not_two_classes(values, patient, control, required, message):

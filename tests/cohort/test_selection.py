@@ -110,7 +110,7 @@ def test_a_table_from_excel(tmp_path):
     assert cohort.provenance["warnings"][0].endswith("participants.csv: q9")
     options = cohort.provenance["options"]
     assert (options["where"], options["exclude"]) == (given["where"], "qc.tsv")
-    refuse_import(r"none of 7 rows is left: 'label > 1' is false \(7\)", src, where="label > 1")
+    refuse_import(r"no row is left of 7; reasons: 'label > 1' is false \(7\)", src, where="label > 1")
     refuse_import(r"participant p6 appears in rows 6 and 7", src)
     (src / "participants.csv").write_text("\n".join([HEADER, *ROWS]))
     refuse_import(
@@ -130,7 +130,7 @@ def test_a_table_from_excel(tmp_path):
 def test_a_list_that_names_nobody_is_refused(tmp_path):
     src, listed = write_table(tmp_path / "study"), tmp_path / "qc.csv"
     for content, message in {
-        "3;motion\n07;motion": r"lists no participant to leave out: not in .*participants.csv: 07;motion, 3;motion",
+        "3;motion\n07;motion": r"lists no participant to leave out .not found in .*participants.csv: 07;motion, 3;motion",
         "": "it is empty",
         "participant_id;reason\np1;motion\n;sleep": r"column 'participant_id' is empty in row 2",
     }.items():
@@ -168,7 +168,7 @@ def test_what_is_asked_or_said_of_columns(tmp_path):
     assert cohort.participants["sex"].isna().tolist() == [False, False, False, True]
     copies, unclear = cohort.provenance["warnings"]
     assert "column 'Sex': these values are neither --male nor --female and are treated as missing: 9 (1)" in unclear
-    assert "age.1: these are names that pandas gives to repeated columns; they are kept as covariates" in copies
+    assert "pandas gives names such as age.1 to repeated columns; brio keeps such columns" in copies
     (src / "participants.csv").write_text(text.replace("p1;A;0;1", "p1;A;0;0").replace("p3;A;1;1", "p3;A;1;0"))
     refuse_import(r"contains codes .0 \(2\), 2 \(2\)", src)
     for code, word in {";A;0;1": ";A;0;Male", ";A;1;1": ";A;1;m", ";B;0;2": ";B;0;w", ";B;1;2": ";B;1;F"}.items():

@@ -78,7 +78,7 @@ def read_bounded(path: Path, max_bytes: int, remedy: str = REPEAT_JOB) -> bytes:
     except MemoryError:
         raise file_error(path, "does not fit into memory", remedy) from None
     if len(content) > max_bytes:
-        raise file_error(path, f"is larger than {max_bytes >> 20} MiB, more than any file that brio writes", remedy)
+        raise file_error(path, f"is larger than {max_bytes >> 20} MiB, which is larger than any file that brio writes", remedy)
     return content
 
 
