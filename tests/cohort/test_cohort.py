@@ -287,7 +287,12 @@ def test_scans_and_atlases_that_do_not_fit_together_are_refused():
     )
     refuse("atlas 'four' has 4 ROIs, but the scans have 3", cohort, frames=[scan[:, :3] for scan in scans()])
     refuse("the table of ROIs has no column 'name'", Atlas, "four", pd.DataFrame({"x": [1.0]}))
-    refuse("'x' contains 'left'; coordinates", Atlas, "four", pd.DataFrame({"name": ["a", "b"], "x": ["left", "1"]}))
+    refuse(
+        "'x' contains 'left'; write a number in mm",
+        Atlas,
+        "four",
+        pd.DataFrame({"name": ["a", "b"], "x": ["left", "1"]}),
+    )
 
 
 @pytest.mark.parametrize("column", ["participant_id", "site", "label", "session", "n_frames"])

@@ -119,7 +119,7 @@ def test_scans_without_a_diagnosis_can_be_asked_for_their_age(cohort):
         ("site", "'site' cannot be used as a question"),
         ("label=1", "'label' cannot be used as a question"),
         ("age>old", "'old' is not a number; write 'age>NUMBER' or 'age>site-median'"),
-        ("sex>1", "correct this number and import again, or ask 'sex="),
+        ("sex>1", "correct this value and import again, or ask 'sex="),
         ("age", "values (.*), but a question needs two classes; ask 'age>NUMBER'"),
         ("age>300", "leaves only one class: none of the 112 participants with .* is 'age above 300'"),
         ("age>1", "is 'age up to 1'"),

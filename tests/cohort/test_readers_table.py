@@ -69,7 +69,7 @@ def test_files_by_column(folder, tmp_path):
     assert {s["participant_id"] for s in cohort.provenance["skipped"]} == {"c", "d"}
     assert summarise_import(cohort).startswith("2 scans imported, 2 rows or files skipped: ")
     (folder / "people.csv").write_text("\n".join([*lines[:2], "b;X;1;scans/../scans/007.npy;2"]))
-    refuse_import(r"007\.npy: column 'file' names this file for both a and b", folder, participants="people.csv")
+    refuse_import(r"007\.npy: column 'file' lists this file for both a and b", folder, participants="people.csv")
 
 
 def test_missing_and_stray_files_are_told(folder, tmp_path):
@@ -79,7 +79,7 @@ def test_missing_and_stray_files_are_told(folder, tmp_path):
     assert list_skipped(cohort) == {
         "p2": "no file whose name starts with the participant_id",
         "other": "no row in participants.tsv",
-        "007": "another file has exactly the name of the participant",
+        "007": "another file has exactly the participant_id as its name",
     }
 
 
@@ -159,7 +159,13 @@ def test_labels(values, patient, control, required, labels, classes):
         (["a", "b", "c"], "a", None, True, r"'c' \(1\); brio separates two classes: give the values of both classes"),
         ([str(k) for k in range(117)], None, None, True, "has 117 values, so it seems to be continuous; .*'age>14.5'$"),
         ([f"c{k}" for k in range(117)], "x", None, True, "the column has 117 values, so it seems to be multi-class$"),
-        ([f"{k}.5" for k in range(13)], "0.5", None, True, "13 values, so it seems to be continuous; brio separates two"),
+        (
+            [f"{k}.5" for k in range(13)],
+            "0.5",
+            None,
+            True,
+            "13 values, so it seems to be continuous; brio separates two",
+        ),
         (["a", "a"], None, None, True, r"has only one class, 'a' \(2\)"),
         (["a", "a"], "a", None, True, r"has only one class, 'a' \(2\)"),
         (["a", "b"], "a", "a", True, "are both 'a'"),
@@ -226,4 +232,4 @@ def test_ids_that_match_nothing_are_compared_in_a_few_seconds():
     assert (len(scans), len(layout.skipped)) == (0, 2 * n)
     layout = Layout([{"participant_id": f"{i:05d}"} for i in range(n)])
     match_by_name(layout, [Path(f"x{i:05d}_bold.csv") for i in range(n)], "participants.tsv")
-    assert "file names begin with 'x': write x00000 in the table" in layout.skipped[0]["reason"]
+    assert "file names begin with 'x'; write x00000 in the table" in layout.skipped[0]["reason"]

@@ -50,7 +50,7 @@ class CohortHeader:
 
 @dataclass(frozen=True)
 class ParticipantRow:
-    """Columns of ``participants.tsv`` that brio reads in every cohort; site and label are optional in prediction."""
+    """Columns of ``participants.tsv`` that brio reads in every cohort; site and label are optional for prediction."""
 
     participant_id: schemas.Name
     n_frames: schemas.StoredPositiveCount

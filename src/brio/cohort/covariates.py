@@ -281,7 +281,7 @@ Answer = tuple[np.ndarray, tuple[str, str]]
 
 def _compare_numbers(column: str, values: pd.Series, asked: str, sites: np.ndarray, participants: np.ndarray) -> Answer:
     """Assign label 1 above a number or the median of the site, 0 up to it, and -1 if there is no value."""
-    remedy = f"correct this number and import again, or ask '{column}=VALUE'"
+    remedy = f"correct this value and import again, or ask '{column}=VALUE'"
     numbers = _convert_numbers(values, participants, f"'{column}'", remedy)
     if asked == SITE_MEDIAN:
         limit, name = numbers.groupby(sites).transform("median"), "site median"

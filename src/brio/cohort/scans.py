@@ -24,7 +24,7 @@ def is_repetition_time(value: Any) -> bool:
 def require_repetition_time(value: Any, what: str) -> float:
     """Require that a value is a valid repetition time in seconds."""
     if not is_repetition_time(value):
-        needed = f"give it in seconds, as a number from {SHORTEST} to {LONGEST:.0f}"
+        needed = f"a positive number of seconds is needed, from {SHORTEST} to {LONGEST:.0f}"
         raise BrioError(f"{what} is {repr(value)[:40]}; {needed}")
     return float(value)
 

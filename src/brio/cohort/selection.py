@@ -17,8 +17,8 @@ _CONDITIONS = (ast.Expression, ast.BoolOp, ast.boolop, ast.Not, ast.UnaryOp, ast
 _ALLOWED = (*_CONDITIONS, ast.Name, ast.List, ast.Tuple, ast.Load, ast.Constant)
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _FORMS = (
-    "write comparisons such as \"age >= 18 and site in ['A', 'B']\" (with ==, and, or, not; put text in quotes, and "
-    "column names that are not a single word in `backticks`)"
+    "write comparisons such as \"age >= 18 and site in ['A', 'B']\", joined by and, or, not (write == for equal, "
+    "put text in quotes, and put column names that are not a single word in `backticks`)"
 )
 _QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'|`([^`]*)`")  # texts, and names of columns in backticks
 

@@ -351,9 +351,7 @@ def _match_companions(cohort: Cohort, companions: Sequence[Cohort]) -> list[Coho
             if (here != there).any():
                 k = int(np.flatnonzero(here != there)[0])
                 differ = f"{column} {there[k]} in companion '{companion.name}' and {here[k]} in '{cohort.name}'"
-                raise BrioError(
-                    f"participant {shared.ids[k]} has {differ}; correct one of the two participants tables"
-                )
+                raise BrioError(f"participant {shared.ids[k]} has {differ}; correct one of the two participants tables")
         while shared.atlas.name in [other.atlas.name for other in parcellations]:
             name = f"{shared.atlas.name} ({companion.name})"
             shared = replace(shared, atlas=replace(shared.atlas, name=name))

@@ -210,8 +210,7 @@ def _select_options(kind: str, values: dict[str, Any]) -> ImportOptions:
         raise BrioError(f"--male and --female are both '{sexes[0]}'; give two different codes")
     if len(classes) != 2 or len({*classes} - {""}) != 2:
         raise BrioError(
-            "--class-names takes two different names, with the name of controls first, for example "
-            "--class-names HC,MDD"
+            "--class-names takes two different names, with the name of controls first, for example --class-names HC,MDD"
         )
     if "atlas_table" in values:
         values["atlas_source"] = Path(values["atlas_table"]).name

@@ -156,9 +156,7 @@ def _compare_regions(group: tuple[bool, Any], most: tuple[bool, Any]) -> str:
     if len(group[1]) != len(most[1]):
         named = f" (without {shorten_list(lacking, 3)})" if group[0] and lacking and not other else ""
         return f"{len(group[1])} regions, while most scans have {len(most[1])}{named}"
-    differing = (
-        f"(for example '{other[0]}', not '{lacking[0]}')" if other else "(repeated names are in another order)"
-    )
+    differing = f"(for example '{other[0]}', not '{lacking[0]}')" if other else "(repeated names are in another order)"
     return f"regions that differ from those of most scans {differing}"
 
 
@@ -226,7 +224,7 @@ def _write_scans(found: Layout, chosen: Chosen, options: ImportOptions, head: di
         unsure = atlas.is_unnamed and options.labels_required and not options.frames_in_rows
         if unsure and len(lengths) == 1 and are_transposed(sample):
             n_rows, n_columns = sample[0].shape
-            problem = f"the {n_rows} rows correlate in the same way in all scans, so they seem to be ROIs"
+            problem = f"the {n_rows} rows correlate like ROIs in all scans, but the {n_columns} columns do not"
             raise BrioError(f"{first[1]}: {problem}; transpose the files, or give --frames-in-rows if rows are frames")
         if not found.connectomes and options.labels_required and not alive.all():
             flat = atlas.rois["name"][~alive].astype(str).tolist()

@@ -182,7 +182,7 @@ def convert_sexes(rows: Sequence[Row], options: ImportOptions, where: str) -> tu
             row["sex"] = None if all(codes.values()) else sex
     listing = ", ".join(f"{code} ({n})" for code, n in sorted(unclear.items())[:LONGEST_LIST])
     if unclear and all(codes.values()):
-        return (f"{where}: these values are neither --male nor --female and are treated as missing: {listing}",)
+        return (f"{where}: numbers other than --male and --female are treated as missing: {listing}",)
     if unclear and options.labels_required:
         example = "--male 1 --female 2" if "2" in unclear else "--male 1 --female 0"
         raise BrioError(f"{where} contains codes ({listing}); state what they mean, for example {example}")

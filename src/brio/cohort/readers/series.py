@@ -182,7 +182,7 @@ def read_text_file(path: Path, file_format: str = "text") -> str:
         problem = f"byte {content[error.start]:#04x} in line {line} is not UTF-8"
         problem = "it is UTF-16" if content.startswith(BYTE_ORDER_MARKS) else problem
     if content.startswith(WORKBOOKS):
-        problem, remedy = "it is an archive or a workbook, for example from Excel", "save the sheet as CSV in UTF-8"
+        problem, remedy = "it is a workbook, for example from Excel, or an archive", "save the sheet as CSV in UTF-8"
     elif not problem and "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         problem, remedy = f"null character in line {line}", "it may be damaged"
@@ -529,8 +529,8 @@ def load_array(path: Path, arrays: Mapping[str, StoredArray], variable: str | No
     if not preferred and len(matrices) != 1:
         shapes = ", ".join(f"{k} {'x'.join(map(str, v.shape))}" for k, v in arrays.items()) or "nothing"
         raise BrioError(
-            f"{path}: contains {shapes}, so brio cannot tell which array is the time series; save the time series as an "
-            "array with the name 'timeseries'"
+            f"{path}: contains {shapes}, so brio cannot tell which array is the time series; save the time series "
+            "as an array with the name 'timeseries'"
         )
     return load_arrays(path, arrays, (preferred or matrices)[:1])[0]
 

@@ -34,7 +34,7 @@ def name_by_file(files: list[Path]) -> Scans:
         other = owner.setdefault(participant, file)
         if other is not file:
             raise BrioError(
-                f"{file}: this file and {other} both stand for participant '{participant}'; rename one of them"
+                f"{file}: this file and {other} would both be participant '{participant}'; rename one of them"
             )
     return [({"participant_id": participant}, file) for participant, file in owner.items()]
 
@@ -53,7 +53,7 @@ def match_by_column(layout: Layout, src: Path) -> Scans:
         elif not series.is_regular(src / file):
             layout.skip("the file named in column 'file' does not exist", participant, file=file)
         elif (other := owner.setdefault((src / file).resolve(), name)) != name:
-            raise BrioError(f"{src / file}: column 'file' names this file for both {other} and {name}")
+            raise BrioError(f"{src / file}: column 'file' lists this file for both {other} and {name}")
         else:
             scans.append(({column: value for column, value in row.items() if column != "file"}, src / file))
     return scans
@@ -90,7 +90,7 @@ def match_by_name(layout: Layout, files: list[Path], table: str) -> Scans:
             own = [] if several else _split_sessions(row, {file: stems[file] for file in candidates})
             if not own:
                 problem = f"{candidates[0]} and {candidates[1]} both match"
-                raise BrioError(f"participant {name}: {problem}; choose one with --match or in a column 'file' of {table}")
+                raise BrioError(f"participant {name}: {problem}; choose with --match or a column 'file' of {table}")
         without_file += [] if own else [participant]
         for _, file in own:
             if file in owner:
@@ -108,7 +108,7 @@ def match_by_name(layout: Layout, files: list[Path], table: str) -> Scans:
         starts = _list_starts(stem)
         if file not in owner and left_out.isdisjoint(starts):
             same = matched.intersection(starts)
-            reason = "the name of another file matches exactly" if same else f"no row in {table}"
+            reason = "another file has exactly the participant_id as its name" if same else f"no row in {table}"
             layout.skip(reason, max(same, default=stem), file=file.name)
     return scans
 
@@ -146,7 +146,7 @@ def _compare_names(participants: Sequence[str], stems: Sequence[str]) -> str:
         "ids in the table lack the leading zeros of the file names": lambda p: (
             p.isdecimal() and p.lstrip("0") in unpadded
         ),
-        "ids in the table have become decimals, such as 7.0; write ids as text": lambda p: p[-2:] == ".0" and p[:-2].lstrip("0") in unpadded,
+        "ids became decimals (7.0); write them as text": lambda p: p[-2:] == ".0" and p[:-2].lstrip("0") in unpadded,
         "file names lack 'sub-'; leave it out in the table": lambda p: p[:4] == "sub-" and p[4:] in firsts,
         "file names differ in capitals; write the ids in the table as in the file names": lambda p: p.lower() in lower,
     }
@@ -198,13 +198,11 @@ def find_fc(src: Path, options: ImportOptions) -> Layout:
     """
     measure, sessions = options.measure, options.sessions
     if not options.labels_required:
-        raise BrioError(
-            f"{src}: contains connectomes, but predictions need time series to compute their intervals"
-        )
+        raise BrioError(f"{src}: contains connectomes, but predictions need time series to compute their intervals")
     if measure is not None and measure not in MEASURES:
-        raise BrioError(f"--measure cannot be '{measure}'; {nearest(measure, MEASURES)}")
+        raise BrioError(f"--measure {measure}: unknown measure; {nearest(measure, MEASURES)}")
     if sessions in ("join", "average"):
-        raise BrioError(f"--sessions {sessions} cannot be used with connectomes; use first or all")
+        raise BrioError(f"--sessions {sessions}: cannot combine connectomes of several sessions; use first or all")
     first: list[tuple[str, str]] = []  # measure of the first connectome, and where it is
 
     def convert(matrix: np.ndarray, where: str) -> np.ndarray:
@@ -225,7 +223,7 @@ def find_fc(src: Path, options: ImportOptions) -> Layout:
     if src.is_dir() and len(archives) != 1:
         return replace(find_files(src, options), read=read, connectomes=True)
     if not archives:
-        raise BrioError(f"{src}: give an npz file with all connectomes, or a folder with one file per connectome")
+        raise BrioError(f"{src}: is one file; give an npz file with all connectomes, or a folder with one file each")
     if (sessions, options.session_column) != (None, None):
         raise BrioError(
             f"{archives[0]}: contains one connectome per participant; leave out --sessions and --session-column"
