@@ -275,8 +275,8 @@ def _download(fetcher: str, **options: Any) -> Any:
         folder = next(iter(datasets.get_data_dirs()))
         raise BrioError(
             f"nilearn could not download the atlas with {fetcher} ({reason}); run again with an internet connection, "
-            f"copy the folder {folder} from a computer that has the atlas, or give a file instead of a name (for "
-            "images a label image, else a table of ROIs with the columns name, x, y, z, network)"
+            f"copy the folder {folder} from a computer that has the atlas, or give a file instead of a name: a "
+            "label image for images, otherwise a table of ROIs (columns name, x, y, z, network)"
         ) from error
 
 

@@ -304,11 +304,10 @@ class Cohort:
         Scan i is ``frames[starts[i] : starts[i] + n_frames[i]]``.
     participants : DataFrame, N rows
         One row per scan. The columns are ``participant_id``, ``n_frames``, ``site``, ``label`` (0 or 1) and any
-        covariates; ``tr`` is the repetition time in seconds, if it is known. In a
-        cohort for prediction, scans may lack ``site`` (empty text) and ``label`` (NA); jobs and the audit reject such a
-        cohort. If participants have several scans, ``session`` distinguishes the scans of a participant, and
-        ``brio_scan_id`` is unique for each scan. Sites and labels are read from the table only once, so make another
-        cohort instead of changing the table.
+        covariates; ``tr`` is the repetition time in seconds, if it is known. In a cohort for prediction, scans may lack
+        ``site`` (empty text) and ``label`` (NA); jobs and the audit reject such a cohort. If participants have several
+        scans, ``session`` distinguishes the scans of a participant, and ``brio_scan_id`` is unique for each scan. Sites
+        and labels are read from the table only once, so make another cohort instead of changing the table.
     atlas : Atlas
         The P ROIs of the scans.
     classes : tuple of two str
@@ -431,7 +430,7 @@ class Cohort:
         return str(asks["column"]) if isinstance(asks, dict) else None
 
     def require_labels(self) -> None:
-        """Raise :class:`BrioError` unless every scan has a site and a label, as jobs and the audit need."""
+        """Raise :class:`BrioError` unless every scan has a site and a label, as jobs and the audit require."""
         for column in ("label", "site"):
             require_filled(self.participants, column, self.name)
 
@@ -460,9 +459,9 @@ class Cohort:
         Returns
         -------
         Cohort
-            This cohort if all scans are selected in their present order. Otherwise, a new cohort. Its
-            fingerprint is computed from that of this cohort and the selected scans. If the same scans are selected in
-            several steps, the fingerprint is therefore different.
+            This cohort if all scans are selected in their present order, otherwise a new cohort. The new fingerprint is
+            computed from the fingerprint of this cohort and the ids of the selected scans. If the same scans are
+            selected in several steps, the fingerprint is therefore different.
 
         Raises
         ------

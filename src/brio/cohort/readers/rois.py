@@ -325,7 +325,9 @@ def _match_bundled(layout: Layout, series: Series, path: Path, kept: tuple[str, 
     if bundled is not None and len(bundled) == len(kept):
         if series.columns is None:
             if strictness == "names":
-                raise BrioError(f"{path}: has no header; add one, or the order of {bundled.name} is not certain")
+                raise BrioError(
+                    f"{path}: has no header; its columns may not be in the order of {bundled.name}, so add a header"
+                )
             return (
                 bundled,
                 kept,
