@@ -343,7 +343,7 @@ def _match_companions(cohort: Cohort, companions: Sequence[Cohort]) -> list[Coho
         if len(shared) == 0:
             raise BrioError(
                 f"companion '{companion.name}' has no participant in common with cohort "
-                f"'{cohort.name}'; check the column participant_id in both"
+                f"'{cohort.name}'; check the column participant_id of both tables"
             )
         for column in ("site", "label"):
             here = own.loc[shared.ids, column].to_numpy()

@@ -229,9 +229,7 @@ def _write_scans(found: Layout, chosen: Chosen, options: ImportOptions, head: di
         if not found.connectomes and options.labels_required and not alive.all():
             flat = atlas.rois["name"][~alive].astype(str).tolist()
             flags = " ".join(f"--drop-roi {shlex.quote(name)}" for name in flat[:6])
-            remedy = (
-                "leave out columns that are not regions (such as constants, or a separator at the end of lines)"
-            )
+            remedy = "leave out columns that are not regions (such as constants, or a separator at the end of lines)"
             warnings.append(f"{shorten_list(flat)}: no signal in any scan; {remedy} with {flags}")
         warnings += _describe_left_out(left_out, len(sites)) + _describe_similar(Counter(filter(None, sites)))
         if warnings:

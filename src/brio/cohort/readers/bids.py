@@ -224,7 +224,7 @@ def lay_out_scans(
     for row in layout.rows:
         subject, wanted = _identify_row(row)
         if (subject, wanted) in rows_read:
-            raise BrioError(f"{table}: {subject} appears more than once, with and without 'sub-'; keep one row")
+            raise BrioError(f"{table}: {subject} appears more than once, perhaps with and without 'sub-'; keep one row")
         rows_read.add((subject, wanted))
         if subject not in subjects:
             layout.skip(f"no time series of atlas '{label}'", row["participant_id"])
