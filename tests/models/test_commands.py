@@ -219,7 +219,7 @@ def test_scans_are_chosen_by_the_options_that_messages_name(fitted, folders):
         (visits / f"p1_{visit}.tsv").write_bytes(scan.read_bytes())
     (visits / "participants.tsv").write_text("participant_id\tvisit\np1\t1\np1\t2\n")
     predict = ("predict", fitted[0], visits, *words)
-    assert "named with --session-column" in command(*predict, "--out", folders / "z").err
+    assert "given with --session-column" in command(*predict, "--out", folders / "z").err
     said = command(*predict, "--session-column", "visit", "--sessions", "first", "--out", folders / "first-visit")
     assert "1 scan read in the layout 'table'" in said.out, said
 
