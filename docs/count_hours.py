@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from brio.formatting import format_table
+from brio.formatting import format_table, join_names
 
 HERE = Path(__file__).resolve().parent
 TABLE = HERE / "cluster_hours.md"
@@ -49,11 +49,11 @@ def count_parts() -> dict[str, dict[str, tuple[int, float]]]:
     common = small.index.intersection(large.index)
     ratio = float(large[common].sum() / small[common].sum())
     parts = {
-        "networks at unseen sites": ("unseen-sites", n_folds * SEEDS),
+        "neural networks at unseen sites": ("unseen-sites", n_folds * SEEDS),
         "BRIO's ablations and controls": ("brio-versions", n_folds * SEEDS),
         # the runs with seed 0 of what a search chose are copied from it
-        "networks, tuned": ("unseen-sites", n_folds * (CONFIGURATIONS + SEEDS - 1)),
-        "networks at known sites": ("in-distribution", count_folds("in-distribution") * SEEDS),
+        "neural networks, tuned": ("unseen-sites", n_folds * (CONFIGURATIONS + SEEDS - 1)),
+        "neural networks at known sites": ("in-distribution", count_folds("in-distribution") * SEEDS),
     }
     counted: dict[str, dict[str, tuple[int, float]]] = {}
     for part, (folder, runs) in parts.items():
@@ -83,7 +83,7 @@ def format_hours() -> str:
     rows.append(["total", f"{runs:,}", *(f"{seconds / 3600:.2f}" for seconds in (*sums, total))])
     header = ["part", "runs per cohort", "GPU hours, 116 ROIs", "GPU hours, 200 ROIs", "GPU hours, four cohorts"]
     cpu = SEEDS * count_folds() * sum(mean_seconds(EVIDENCE / "unseen-sites" / c, on_gpu=False).sum() for c in COHORTS)
-    shared = ", ".join(f"{total / 3600 / n:.1f} hours on {n} GPU{'s' if n > 1 else ''}" for n in GPUS)
+    shared = join_names(f"{total / 3600 / n:.1f} hours on {n} GPU{'s' if n > 1 else ''}" for n in GPUS)
     sentences = (
         f"If the work is divided evenly, it takes {shared}. In addition, linear models and confound baselines at "
         f"unseen sites take {OF_EACH * cpu / 3600:.1f} hours on a CPU."

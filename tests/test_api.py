@@ -25,6 +25,13 @@ def test_the_table_is_the_summary_in_percent(result):
     assert table.loc["ridge", "low"] == 100 * ridge.auc.interval[0]
 
 
+def test_a_result_prints_its_table_and_is_named_in_one_line(result):
+    auc = f"{100 * result.summary.methods['ridge'].auc.mean:.1f}"
+    assert re.search(rf"^ +ridge +{re.escape(auc)} ", str(result), flags=re.MULTILINE)
+    assert str(result).endswith(f"Folder: {result.folder}")
+    assert repr(result) == f"Result(folder={str(result.folder)!r}, methods=['ridge', 'length-only'])"
+
+
 def test_a_notebook_shows_the_table_with_what_to_know_about_it(result):
     page = result._repr_html_()
     auc = f"{100 * result.summary.methods['ridge'].auc.mean:.1f}"

@@ -54,12 +54,15 @@ def repeat_participant(place):
 
 
 PROVOKED = {
-    "label column": (lambda p: read(p, label_column="diagnosis"), "name the right column with label_column="),
-    "three classes": (lambda p: read(p, label_column="dx"), "name two values with patient= and control="),
-    "numbers": (lambda p: read(p, label_column="age"), "run 'brio run' with label='age>14.5'"),
+    "label column": (lambda p: read(p, label_column="diagnosis"), "give the right column with label_column="),
+    "three classes": (
+        lambda p: read(p, label_column="dx"),
+        "give the values of both classes with patient= and control=",
+    ),
+    "numbers": (lambda p: read(p, label_column="age"), "'brio run' with label='age>14.5'"),
     "no such class": (lambda p: read(p, label_column="dx", patient="X"), "no value 'X' for patient=;"),
     "both classes": (lambda p: read(p, patient="1", control="1"), "patient= and control= are both '1'"),
-    "id column": (lambda p: read(p, id_column="who"), "name the right column with id_column="),
+    "id column": (lambda p: read(p, id_column="who"), "give the right column with id_column="),
     "an option of another kind": (
         lambda p: read(p, task="rest"),
         "does not take task=; its options are atlas=",
@@ -92,7 +95,7 @@ PROVOKED = {
         lambda p: brio.fit(p / "cohort", "ridge", validation_sites=["A"], device="cpu"),
         "leave out validation_sites=",
     ),
-    "columns": (predict_other_rois, "leave out further columns with drop_roi="),
+    "columns": (predict_other_rois, "leave out additional columns with drop_roi="),
     "sites of a participant": (repeat_participant, "keep one scan with sessions='first'"),
 }
 
@@ -145,4 +148,6 @@ def test_the_command_line_names_options(place):
 def test_a_user_of_python_reads_arguments(place):
     code = f"import brio; brio.import_cohort('table', {str(place / 'table')!r}, out='new', label_column='dx')"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert ended.stderr.rstrip().endswith("name two values with patient= and control= (both can be repeated)")
+    assert ended.stderr.rstrip().endswith(
+        "give the values of both classes with patient= and control= (both can be repeated)"
+    )

@@ -1,6 +1,6 @@
 """
-What a model reads
-==================
+What a model uses
+=================
 
 :func:`brio.models.explain_model` shows which edges and regions a model uses. In the
 simulated cohort, one brain network differs between patients and controls, so we can

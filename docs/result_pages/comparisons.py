@@ -81,7 +81,7 @@ FAMILIES = {
     "sister sites": "each linear model with versus without the other sample of the institution, on both atlases",
     "single pairs": "one pair, not corrected",
     "ablation": "every other arm versus BRIO, on one atlas",
-    "BRIO plus": "every other method versus BRIO plus, for one atlas and one number of source sites",
+    "BRIO plus": "every other method versus BRIO plus, on one atlas",
     "in distribution": "every other method versus BRIO, over the folds of one atlas",
     "harmonisation": "each policy versus no ComBat",
     "sensitivity": "each other value of a setting versus BRIO's default, on one atlas",
@@ -102,7 +102,7 @@ def name_family(family: str) -> str:
     test = "p values come from the corrected t test over sites"
     if text.endswith(", not corrected"):
         return f"{test} and are not adjusted for multiple comparisons (family *{family}*)."
-    return f"{test}. They are adjusted by Holm's method within the family *{family}*: {text}."
+    return f"{test} and are adjusted by Holm's method. The family of comparisons is *{family}*: {text}."
 
 
 def compare_sites(

@@ -151,8 +151,8 @@ def describe_protocol(runs: pd.DataFrame) -> str:
     sites, seeds = runs["fold"].nunique(), runs["seed"].nunique()
     (validation,) = {len(str(names).split(";")) if pd.notna(names) else 0 for names in runs["validation_sites"]}
     held = f"{validation} validation sites and {sites - 1 - validation} source sites"
-    other = held if validation else f"all {sites - 1} other sites as source sites"
-    return f"{sites} folds with one test site each, {other}, {seeds} seeds"
+    other = held if validation else f"and all {sites - 1} other sites as source sites"
+    return f"{sites} folds, each with one test site, {other}; {seeds} seeds"
 
 
 def describe_studied_runs() -> str:

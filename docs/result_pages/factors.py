@@ -92,8 +92,8 @@ def judge_claims() -> list[Verdict]:
         ),
         (
             "Propositions 1 and 2",
-            f"hold for all {propositions()['Prop. 1: sites and factors']} sites and factors and "
-            f"{propositions()['Prop. 2: pairs of sites and classes']} pairs of sites and classes",
+            f"hold for all {propositions()['Prop. 1: sites and factors']} combinations of site and factor and "
+            f"{propositions()['Prop. 2: pairs of sites and classes']} combinations of site pair and class",
             "agrees" if holds else "contradicted",
         ),
     ]

@@ -122,5 +122,7 @@ def draw(name: str, rows: pd.DataFrame, title: str, lines: dict[float, str] | No
         glyphs=GLYPHS,
         legend=[(one, 8 + 180 * (k % 2), y + 38 + LEGEND * (k // 2)) for k, one in enumerate(shown) if len(shown) > 1],
     )
-    best, worst = (labels[int(f(table["mean"].astype(float)))] for f in (pd.Series.argmax, pd.Series.argmin))
+    places = [f(table["mean"].astype(float)) for f in (pd.Series.argmax, pd.Series.argmin)]
+    groups = [f" ({of})" if isinstance(of, str) else "" for of in table["group"]]
+    best, worst = (set_signs(labels[k] + groups[k]) for k in places)
     return f"![{title}. Highest: {best}; lowest: {worst}.](figures/forest-{name}.svg)"

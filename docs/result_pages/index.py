@@ -8,6 +8,8 @@ from functools import cache
 
 import pandas as pd
 
+from brio.protocol import compare_family
+
 from . import ablation, brio_plus, labels, stability, unseen_sites  # noqa: F401 (some are for the template)
 from .comparisons import count_shown, describe_scores, pair_weighted, site_scores  # noqa: F401 (for the template)
 from .evidence import ATLASES, OWN_STUDIES, atlas_label, read_record, read_runs
@@ -38,16 +40,31 @@ LABELS = {
     "covariates-only": "age, sex and motion, no connectome (`covariates-only`)",
 }
 """Rows of the small table."""
+SOURCES = 17
+"""Source sites in each fold of the small table."""
 
 
 @cache
-def headline_scores(atlas: str) -> pd.DataFrame:
-    """Return the mean AUC, with its interval, of the methods of the small table, all with the same folds and seeds."""
-    plus = read_runs(f"brio-plus/{atlas}-17-source-sites")
+def headline_sites(atlas: str) -> pd.DataFrame:
+    """Return the AUC of the methods of the small table at each test site, all with the same folds and seeds."""
+    plus = read_runs(f"brio-plus/{atlas}-{SOURCES}-source-sites")
     plus = plus[plus["seed"].isin(read_runs(FOLDERS[atlas])["seed"].unique())]
     every = unseen_sites.scores(atlas)
     scores = every.assign(**{"brio-plus": site_scores(plus)["brio-plus"], "network": every[networks(atlas)[0]]})
-    return describe_scores(scores[list(LABELS)])
+    return scores[list(LABELS)]
+
+
+def headline_scores(atlas: str) -> pd.DataFrame:
+    """Return the mean AUC, with its interval, of the methods of the small table."""
+    return describe_scores(headline_sites(atlas))
+
+
+def find_better_than_ridge() -> list[str]:
+    """List the methods that are significantly better than ridge: of all methods, and of the small table."""
+    tables = [unseen_sites.differences(atlas, "ridge") for atlas in ATLASES]
+    tables += [compare_family(headline_sites(atlas), "ridge").set_index("method") for atlas in ATLASES]
+    tables = [table.rename(columns={"mean_difference": "mean"}) for table in tables]
+    return sorted({name for table in tables for name in table.index[(table["mean"] > 0) & (table["p_holm"] < 0.05)]})
 
 
 def list_headline(atlas: str) -> pd.DataFrame:

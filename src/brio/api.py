@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def import_cohort(kind: str, src: str | Path, *, out: str | Path, **options: Any) -> Cohort:
-    """Import scans into a new cohort folder, from one of the layouts that ``brio import`` reads.
+    """Read scans in one of the layouts of ``brio import``, and write them to a new cohort folder.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def import_cohort(kind: str, src: str | Path, *, out: str | Path, **options: Any
     src : path
         Folder or file with the scans.
     out : path
-        The cohort folder to write.
+        Folder of the new cohort.
     **options
         Options of ``brio import`` for this layout, such as ``atlas``, ``participants``, ``label_column``, ``patient``
         and ``control``.
@@ -76,12 +76,12 @@ class Result(StoredJob):
         Folder of the job.
     rows : DataFrame
         One row per run, with its scores, its source sites and the chosen epoch.
-    predictions : DataFrame
-        One row per test scan of each run.
+    predictions : DataFrame or None
+        One row per test scan of each run; None if predictions were not kept.
     summary : Summary
         Means over test sites (under k-fold, over test folds) with intervals, for each method.
     plan : Plan or None
-        Runs, settings and folds, as in ``plan.json``; None if only tables were kept.
+        Runs, settings and folds, as in ``plan.json``; None if the folder has no plan.
     audit : dict or None
         Findings of the audit, as in ``audit.json``; None if exclusions were not applied.
     cohort_facts : dict or None
@@ -107,10 +107,11 @@ class Result(StoredJob):
         Returns
         -------
         DataFrame, one row per method
-            These columns are in percent: ``AUC``, its ``SD`` and its 95% interval (``low``, ``high``) over test sites
-            (under k-fold, over the test folds of all seeds); the pair-weighted AUC; the AUC of averaged seeds;
-            ``ACC`` and ``balanced ACC``. The other columns are the numbers of ``folds`` and ``seeds``, the largest
-            number of ``epochs``, and ``K``.
+            ``AUC`` is the mean over test sites, with its standard deviation ``SD`` and its 95% interval (``low``,
+            ``high``); under k-fold, all are over the test folds of all seeds. Further scores are the pair-weighted
+            AUC, the AUC of margins averaged over seeds, ``ACC`` and ``balanced ACC``. All scores are in percent.
+            The other columns are the numbers of ``folds`` and ``seeds``, the largest number of ``epochs``, and the
+            number ``K`` of re-estimates of each scan.
         """
         rows = {}
         for name, method in self.summary.methods.items():
@@ -133,7 +134,7 @@ class Result(StoredJob):
 
     @property
     def notes(self) -> list[str]:
-        """Notes on the table, as sentences: size of the job, folds without AUC, warnings."""
+        """Notes on the table: the size of the job, the folds that have no AUC, and warnings."""
         summary = self.summary
         units = "test sites" if summary.protocol == "loso" else "test folds"
         seeds = f"{len(summary.seeds)} seed{'s' if len(summary.seeds) > 1 else ''}"
@@ -158,7 +159,7 @@ class Result(StoredJob):
         return header, rows
 
     def report(self, path: str | Path | None = None, predictions: Sequence[str | Path] = ()) -> Path:
-        """Write the HTML report of the job, and a model card in the same folder.
+        """Write the HTML report of the job, and a model card next to it.
 
         Parameters
         ----------
@@ -178,6 +179,9 @@ class Result(StoredJob):
         return write_report(self.folder, path, predictions)
 
     def __repr__(self) -> str:
+        return f"{type(self).__name__}(folder={str(self.folder)!r}, methods={list(self.summary.methods)!r})"
+
+    def __str__(self) -> str:
         header, rows = self.text_table()
         table = pd.DataFrame(rows, columns=header).to_string(index=False)
         return "\n".join([table, "Scores in percent", *self.notes, f"Folder: {self.folder}"])
@@ -226,15 +230,15 @@ def run(
 ) -> Result:
     """Evaluate methods on a cohort under a protocol.
 
-    Runs that are finished in ``out`` are not computed again, and the training of neural networks resumes from the last
-    checkpoint. To resume an interrupted job, repeat the same call.
+    To resume an interrupted job, repeat the same call. Finished runs in ``out`` are not computed again, and neural
+    networks continue from their last checkpoint.
 
     Parameters
     ----------
     cohort : Cohort or path of a cohort folder
     methods : names (see ``brio methods``), "recommended" or "all"
-        ``"recommended"`` means log-ridge, ridge, BRIO and the confound baselines that suit the cohort. ``"all"`` means
-        every method for which the cohort has the inputs, except variants of other methods.
+        ``"recommended"`` means log-ridge, ridge, BRIO and confound baselines, as far as the cohort suits them.
+        ``"all"`` means every method whose inputs the cohort has, except variants of other methods.
     label : str, optional
         Another label for the same scans, used instead of the cohort's labels: ``"sex"``, ``"age>14.5"``,
         ``"age>site-median"``, ``"handedness=left"``. No method receives the column that defines this label.
@@ -247,14 +251,15 @@ def run(
     out : path, optional
         Folder of the job. By default, a new temporary folder is made, which is not deleted.
     tuned : path or TuningRecord, optional
-        Folder of ``brio tune``. Methods that were tuned in that job use the settings that it chose for each fold.
+        Folder of ``brio tune``. Methods that were tuned there use the settings that were chosen for each fold.
     settings : dict, optional
         Settings of the methods, the protocol (``protocol.validation_sites``), the audit (``audit.min_frames``) and
         the harmonisation of sites (``harmonise.kind``).
     folds : names, optional
         Folds (test sites) to which the job is restricted. The result is then marked as a smoke run.
     companions : cohorts
-        The same participants in other atlases. All cohorts are audited, and exclusions apply to all of them.
+        Cohorts with the same participants in other atlases. All cohorts are audited, and a scan that is excluded from
+        one is excluded from all.
     exclude : bool
         Whether to apply the exclusions that the audit proposes.
     device : {"auto", "cpu", "cuda", "cuda-tf32"}
@@ -263,11 +268,11 @@ def run(
     records_only : bool
         Whether to store only the scores and predictions of each run, without its weights.
     checkpoint_every : float
-        Seconds between checkpoints of neural networks in training; 0 stores no checkpoints.
+        Seconds between checkpoints while neural networks are trained. If it is 0, no checkpoints are stored.
     progress : Progress
-        Function that is called with a description of the current step and the completed share.
+        Function that is called with a description of the current step and the completed share of the work.
     say : callable
-        Function that is called with each message of the job (one line of text), such as the exclusions.
+        Function that receives each message of the job as one line of text.
 
     Returns
     -------
@@ -303,7 +308,7 @@ def run(
     )
     folder = Path(tempfile.mkdtemp(prefix="brio-")) if out is None else Path(out)
     job = run_job(spec, folder, progress, say)
-    assert job is not None, "only a shard of the command line returns no job"
+    assert job is not None, "only a job with --shard, an option of the command line, returns None"
     return Result(**vars(job))
 
 
@@ -318,12 +323,12 @@ def tune(
     say: Say = ignore,
     **options: Any,
 ) -> Result:
-    """Try configurations of methods, choose one for each fold, and evaluate the choice with all seeds.
+    """Try configurations of methods, choose one for each fold, and evaluate it with all seeds.
 
-    Every configuration is trained with seed 0 on every fold. For each fold, the configuration with the best AUC on the
-    validation scans of the fold is chosen; if the default is among the best, it is chosen. Test scans are not used for
-    this choice. The first configuration is the default; the others are drawn from the method's spaces
-    (``brio methods NAME``).
+    The first configuration is the default. The others are drawn from the search spaces of the method, which
+    ``brio methods NAME`` shows. Every configuration is trained with seed 0 on every fold. In each fold, the
+    configuration with the highest AUC on the validation scans is chosen (without validation sites, in inner folds); in
+    a tie with the default, the default is chosen. Test scans are not used for this choice.
 
     Parameters
     ----------
@@ -333,10 +338,10 @@ def tune(
         Folder of the job. ``tuning.json`` and ``configurations.csv`` describe the search; the other files are those of
         :func:`brio.run`.
     budget : int
-        Number of configurations for each method and fold. A method without tunable settings is run with its defaults.
+        Number of configurations for each method and fold. A method without tunable settings is run without a search.
     oracle : bool
-        Whether to also write the scores of each configuration on the test scans, and the score of the best choice on
-        these scans. This score uses test labels, so it is an upper bound and not a result. Nothing else depends on it.
+        Whether to also score every configuration on the test scans, and to write the score of the best one. This score
+        uses test labels, so it is an upper bound and not a result. Other results do not depend on this option.
     **options
         ``label``, ``protocol``, ``seeds``, ``settings``, ``folds``, ``companions``, ``exclude``, ``device``,
         ``runs_per_stack``, ``checkpoint_every`` and ``records_only``, as in :func:`brio.run`. Settings that you give
@@ -362,7 +367,7 @@ def tune(
     """
     spec = JobSpec(cohort=cohort, methods=methods, **options | {"settings": options.get("settings") or {}})
     job = tune_job(spec, Path(out), budget=budget, oracle=oracle, progress=progress, say=say)
-    assert job is not None, "only a shard of the command line returns no job"
+    assert job is not None, "only a job with --shard, an option of the command line, returns None"
     return Result(**vars(job))
 
 
@@ -391,9 +396,10 @@ def study(
     methods : names, optional
         Methods to study, instead of the study's default methods.
     labels : labels, optional
-        Another label for the same scans, as ``label`` of :func:`brio.run`. The study ``labels`` takes several.
+        Another label for the same scans, like the option ``label`` of :func:`brio.run`. Only the study ``labels`` takes
+        several labels.
     reuse : paths, optional
-        Folders of :func:`run` or :func:`tune`. The study uses their finished results instead of training again.
+        Folders that :func:`run` or :func:`tune` wrote. The study uses their results instead of training again.
     seeds : int
         Number of seeds. With fewer than three, the study is marked as a smoke run.
     progress, say
@@ -405,8 +411,8 @@ def study(
     Returns
     -------
     StoredStudy
-        The study, with ``table`` (DataFrame), ``finding`` (Markdown), ``record``, and the ``folder``, which also
-        contains the figure.
+        The study, with its ``table`` (a DataFrame), its ``finding`` (Markdown), its ``record`` and its ``folder``. The
+        folder also contains the figure.
 
     Raises
     ------
@@ -461,12 +467,12 @@ def fit(
     out : path, optional
         Folder for the model, which must not exist. By default, nothing is written.
     seeds : int
-        Number of members of the model. Their logits are averaged.
+        Number of seeds. The model contains one fitted run per seed and averages their logits.
     evaluate : bool
-        Whether to evaluate the method at each site in turn, and keep the evidence. A model without evidence calls no
-        class.
+        Whether to evaluate the method at each site in turn, and to store the scores in the model as evidence. A model
+        without evidence never calls a class.
     evidence : path, optional
-        Folder of a :func:`brio.run` that evaluated this method at left-out sites; an alternative to ``evaluate``.
+        Folder in which :func:`brio.run` evaluated this method at left-out sites. Use it instead of ``evaluate``.
     validation_sites : names, optional
         For neural networks: the sites on which the epoch is chosen. By default they are drawn at random.
     holds_scans : bool
@@ -475,7 +481,7 @@ def fit(
         As in :func:`brio.run`.
     **options
         ``label``, ``settings``, ``companions``, ``exclude``, ``device`` and ``runs_per_stack``, as in
-        :func:`brio.run`; ``leave_out``, the names of sites that are not used for fitting.
+        :func:`brio.run`; and ``leave_out``, the names of sites that are not used for fitting.
 
     Returns
     -------
@@ -567,17 +573,17 @@ def predict(
     reestimates : int
         Number of re-estimates of each scan, from which its interval is computed.
     accuracy : float
-        Required accuracy of called classes; other scans get no call.
+        Required accuracy of the called classes. Scans for which it is not expected get no call.
     device : {"auto", "cpu", "cuda", "cuda-tf32"}
     **options
-        If ``scans`` is a path: ``kind``, ``tr`` and the options of ``brio import``.
+        ``kind``, ``tr`` and the options of ``brio import``; available only if ``scans`` is a path.
 
     Returns
     -------
     ScanPredictions
         Predictions with a ``table`` of one row per scan: the probability with its interval, the called class, and
         how the scan differs from those that the model was fitted to. If the method has factors, ``contributions``
-        gives what each of them adds to the margin.
+        gives the contribution of each factor to the margin.
 
     Raises
     ------

@@ -79,7 +79,7 @@ def map_source_outputs(
 ) -> list[Measured]:
     """Measure a quantity of each fitted run of one method from its outputs for source scans and their re-estimates.
 
-    Representations can be wide (a linear model reads every edge), so outputs of full scans are held for one run at a
+    Representations can be wide (a linear model uses every edge), so outputs of full scans are held for one run at a
     time. Runs of one seed and block length share their re-estimates, which are drawn once for all of them.
 
     Shapes: outputs of full scans [n, ...], of re-estimates [n, K, ...]; ``fields`` names those of either.
@@ -188,7 +188,7 @@ def site_discrepancy(
     """
     names, members = group_by_cell(site, label)
     if len(names) < 2:
-        raise BrioError("a discrepancy between sites needs at least two source sites")
+        raise BrioError("the discrepancy between sites needs at least two source sites")
     unit = torch.nn.functional.normalize(torch.as_tensor(representation).to(device, torch.float64), dim=-1)
     square = unit.square().sum(-1)
     cost = (square[:, None] + square - 2.0 * unit @ unit.T).clamp_min(0.0).fill_diagonal_(0.0)  # [n, n]
@@ -338,7 +338,7 @@ def mark_mismatches(rows: pd.DataFrame, reference: str) -> pd.DataFrame:
     missing = ~fold_and_seed.isin(reference_auc.index)
     if missing.any():
         fold, seed = fold_and_seed[missing][0]
-        raise BrioError(f"fold {fold}, seed {seed}: the reference '{reference}' has no run; run it as well")
+        raise BrioError(f"fold {fold}, seed {seed}: the reference '{reference}' was not run; run it with this seed")
     mismatch = (rows["D_site"] < rows["D_site"].median()) & (rows["D_re_pred"] > rows["D_re_pred"].median())
     slack = 1e-12  # an AUC exactly at the tolerance is preserved, however it was rounded
     least = reference_auc.loc[fold_and_seed].to_numpy() - DELTA_AUC - slack
@@ -547,7 +547,7 @@ def estimate_window_connectomes(connectomes: Connectomes, share: float, placemen
         return connectomes
     if isinstance(connectomes, HarmonisedConnectomes):
         raise BrioError(
-            "window connectomes cannot be estimated from harmonised connectomes; use runs without harmonisation"
+            "connectomes of windows cannot be estimated from harmonised connectomes; use runs without harmonisation"
         )
     cohort = connectomes.cohort
     starts, lengths = cohort.starts.copy(), cohort.n_frames.copy()
@@ -558,8 +558,8 @@ def estimate_window_connectomes(connectomes: Connectomes, share: float, placemen
         stop = first + length
         if stop - first < LEAST_FRAMES:
             raise BrioError(
-                f"participant {cohort.ids[i]}: a share of {share:g} of its {n} frames is {stop - first}; a connectome "
-                f"needs at least {LEAST_FRAMES}; use a larger share or exclude the scan"
+                f"participant {cohort.ids[i]}: the window has only {stop - first} of {n} frames; a connectome needs "
+                f"at least {LEAST_FRAMES}; use a share above {share:g}, or exclude the scan"
             )
         if n < cohort.n_frames[i]:  # from positions among the valid frames to positions in the scan
             scan = cohort.scan(i)

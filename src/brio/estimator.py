@@ -89,7 +89,7 @@ def _convert_scan(item: Any, where: str) -> np.ndarray:
 
 
 def convert_connectomes(X: Any) -> list[np.ndarray]:
-    """Convert correlations of shape [n, P, P], or vectorised by nilearn [n, edges], to Fisher z [P, P]."""
+    """Convert correlations [n, P, P], or correlations that nilearn vectorised [n, edges], to Fisher z [P, P]."""
     needed = "kind='connectome' needs correlations (n, ROIs, ROIs), or vectorised as by nilearn's ConnectivityMeasure"
     try:
         values = np.ma.filled(np.ma.asarray(X).astype(np.float64, casting="same_kind"), np.nan)
@@ -142,7 +142,7 @@ def encode_labels(y: Any) -> tuple[np.ndarray, np.ndarray]:
         raise BrioError("y contains no labels")
     kind = type_of_target(y, input_name="y", raise_unknown=True)
     if kind != "binary":
-        remedy = "Compare numbers, as in y > 14.5, or leave out the other classes."
+        remedy = "Turn numbers into two classes, as in y > 14.5, or leave out all but two classes."
         raise BrioError(f"Only binary classification is supported. The type of the target is {kind}. {remedy}")
     classes, label = np.unique(y, return_inverse=True)
     if len(classes) < 2:
@@ -257,8 +257,8 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     feature_names_in_ : ndarray of str
         Names of the ROIs. Exists only if the model was fitted to a cohort with a named atlas.
     source_sites_, validation_sites_, one_class_sites_ : tuple of str
-        Sites on which the model was trained; sites used to choose the checkpoint (after a refit,
-        also for training); and sites that could be used for neither, because they have only one class.
+        The model was trained on ``source_sites_``. The checkpoint was chosen on ``validation_sites_``, which a refit
+        adds to the source sites. ``one_class_sites_`` have only one class and were not used.
     validation_auc_ : float
         AUC on the validation sites at the chosen checkpoint or penalty; without validation sites, the AUC on the inner
         folds. It is the best of many values, so it is optimistic.
@@ -277,21 +277,19 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
 
     Notes
     -----
-    The fitted model is the same as with ``brio fit --seeds 1`` on the same scans and with the same settings: for
-    ``random_state=0`` the margins agree. ``brio fit`` first excludes scans by its audit, whereas the estimator uses all
-    scans in ``X`` (as with ``--keep-all``).
+    With ``random_state=0``, the margins are the same as those of ``brio fit --seeds 1 --keep-all`` with the same scans
+    and settings. Without ``--keep-all``, ``brio fit`` excludes scans that fail its audit; the estimator excludes none.
 
     ``X`` is a list of arrays of shape [T_i, P] (or an array of objects), one array of shape [n, T, P],
     or a :class:`brio.Cohort`. Frames with missing values are dropped; ROIs without signal are allowed.
 
     scikit-learn cannot split a Cohort: pass ``[cohort.scan(i) for i in range(len(cohort))]`` to ``cross_validate``. In
     cross-validation, every training set needs ``validation_sites + 2`` sites with both classes. Without validation
-    sites, one site is enough to fit and score, but :meth:`save` and :meth:`predict_interval` need two, like ``brio
-    fit``.
+    sites, one site is enough to fit and score, but :meth:`save` and :meth:`predict_interval` need two.
 
     Examples
     --------
-    Sixty scans of different lengths come from six sites. Two ROIs are correlated in patients.
+    The data are sixty random scans of different lengths from six sites. In patients, the first two ROIs are correlated.
 
     >>> import numpy as np
     >>> from sklearn.model_selection import cross_val_score
@@ -333,8 +331,8 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     >>> pipeline.fit(X, y, brioclassifier__sites=sites).predict_proba(X[:4]).shape
     (4, 2)
 
-    BRIO is a neural network with factors, and the contributions of its factors add up to its margins. Here it is
-    trained for a few epochs only:
+    BRIO is a neural network with factors, whose contributions determine its margins. Here it is trained for a few
+    epochs only:
 
     >>> brio = BrioClassifier("brio", J=2, epochs=12, T_w=4, random_state=0).fit(X, y, sites=sites)
     >>> brio.contributions(X[:4]).shape
@@ -381,7 +379,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         ----------
         X : sequence of arrays of shape [T_i, P], array of shape [n, T, P], or Cohort; or connectomes, see ``kind``
         y : sequence of n labels
-            The labels, with two different values. Optional for a Cohort; ``classes_`` are then 0 and 1.
+            The labels, with two different values. Optional for a Cohort; without ``y``, ``classes_`` are 0 and 1.
         sites : sequence of n site names or numbers
             The site of each scan. Optional for a Cohort.
 
@@ -427,11 +425,11 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Compute the logits of the probabilities that ``brio run`` stores.
+        """Compute the logits, as in the column ``logit`` of ``predictions.csv`` of ``brio run``.
 
-        The logits are the margins of the model; for linear models, the margins are first calibrated on inner folds over
-        the source sites. Calibration does not change the order of scans. ``brio run`` predicts classes from the margins
-        before calibration.
+        For most linear models, the logits are margins that were calibrated on inner folds over the source sites. For
+        other models, they are the margins. Calibration does not change the order of scans, but it can change predicted
+        classes: ``brio run`` predicts classes from the margins, and :meth:`predict` from the logits.
 
         Parameters
         ----------
@@ -485,14 +483,14 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         return self.classes_[(logit > 0).astype(np.int64)]
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Compute the accuracy: the share of scans with the correct predicted label.
+        """Compute the accuracy: the share of scans whose label is predicted correctly.
 
         Parameters
         ----------
         X : scans
             As for :meth:`fit`.
         y : sequence of n labels, optional
-            Labels of the scans. Optional for a Cohort, whose labels 0 and 1 stand for ``classes_[0]`` and
+            Labels of the scans. Optional for a Cohort, whose labels 0 and 1 mean ``classes_[0]`` and
             ``classes_[1]``.
         sample_weight : sequence of n numbers, optional
 
@@ -526,7 +524,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         ------
         BrioError
             If the method has no factors, if the scans and the fitted model have different ROIs, or if a loaded model is
-            adapted to a hospital or averages several seeds, whose factors differ.
+            adapted to a hospital or averages several seeds.
         """
         connectomes, ensemble = self._connectomes(X), self._ensemble
         if len(ensemble.members) > 1:
@@ -540,19 +538,17 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
             return self.method_.compute_contributions(self.fitted_run_, scans)
 
     def predict_interval(self, X: Any, *, reestimates: int = PREDICTION_REESTIMATES, level: float = 0.95) -> np.ndarray:
-        """Compute intervals of the probability of ``classes_[1]`` for the same number of other minutes of a scan.
+        """Compute an interval for the probability of ``classes_[1]`` of each scan.
 
-        The intervals do not apply to scans from another day, because connectomes vary more between days.
+        The interval allows for other minutes of the same scan (as many as were used). It does not allow for a scan on
+        another day, because connectomes vary more between days.
 
         Shapes: returns [n, 2].
         """
         return self.predict_table(X, reestimates=reestimates, level=level)[["low", "high"]].to_numpy()
 
     def predict_table(self, X: Any, **options: Any) -> pd.DataFrame:
-        """Predict scans as ``brio predict`` does: probability, interval, agreement, decision and range.
-
-        The columns of the returned table are described under ``brio.models.ScanPredictions``.
-        """
+        """Predict scans as ``brio predict`` does: a table of probabilities, intervals, agreement, calls and flags."""
         model = self.to_model()
         return predict_scans(model, self._make_cohort(X), device=self.device, **options).table
 
@@ -567,10 +563,10 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         return explain_model(model, cohort, reestimates=reestimates, sites=sites, device=self.device, progress=progress)
 
     def to_model(self) -> Model:
-        """Return the fitted model with the ranges of its scans and the interval factor, for use at new hospitals.
+        """Return the fitted model for use at new hospitals.
 
-        The ranges and the factor are computed at the first call, from the scans to which the model was fitted, and are
-        then kept.
+        The first call computes the ranges of the source scans, by which new scans are flagged, and the factor by which
+        prediction intervals are widened. Later calls return the same model.
         """
         check_is_fitted(self)
         if self._model is None:
@@ -578,7 +574,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
                 raise BrioError("this copy lacks the scans it was fitted to: call save() before pickling, or refit")
             cohort, compute = self._training_scans, resolve_device(self.device)
             if holds_fc(cohort.participants):
-                raise BrioError("connectomes have no frames, but a model and its intervals need them; fit it to scans")
+                raise BrioError("connectomes have no frames, but saved models and intervals need them; fit to scans")
             with compute.network_precision():
                 connectomes = Connectomes(cohort, compute.torch_device)
                 self._model = complete_model(self.method_, self._members, connectomes, cohort)

@@ -123,8 +123,8 @@ def draw_configurations(settings: Any, budget: int, fixed: dict[str, Any] | None
 Epochs = Annotated[int, Meta(ge=1, le=100_000)]
 Count = Annotated[int, Meta(ge=1, le=10_000)]
 """Iterations, re-estimates, windows and other small numbers."""
-Exchanges = Annotated[int, Meta(ge=1, le=100)]
-"""Iterations of a federated fit; each costs every site two answers."""
+FederatedIterations = Annotated[int, Meta(ge=1, le=100)]
+"""Iterations of a federated fit; each one after the first adds two rounds, with an answer of every site."""
 Width = Annotated[int, Meta(ge=1, le=8_192)]
 """Of a layer, an embedding or a kernel."""
 Heads = Annotated[int, Meta(ge=1, le=256)]

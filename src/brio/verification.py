@@ -43,10 +43,11 @@ TOLERANCE = 1e-9  # relative difference up to which stored numbers are the same;
 RETRAINED, RETRAINED_NETWORK = 1e-6, 1e-3  # the same of margins of a run that is trained again, in their SD
 MOST_SHOWN = 50  # differences of one kind that are named; further ones are counted
 NOT_CHECKED = """\
-values known only from training, such as epochs, validation AUC, block length, seconds, device and source sites: \
-results.csv is compared with the records of runs, but both may have been changed in the same way
+values known only from training (epochs, validation AUC, block length, seconds, device, source sites), although \
+results.csv and the records of runs must agree on them
 weights, audit.json, facts.json, groups.csv, exclusions.tsv, the search of 'brio tune', tables and figures of studies, \
-results that a study reuses: only hashes are checked; sites.png is not checked at all
+and results that a study reuses, except for their hashes
+sites.png
 whether the whole folder was fabricated so that all numbers agree"""
 
 _EXTERNAL = re.compile(r'<section id="external"|^## External validation', re.MULTILINE)
@@ -199,7 +200,7 @@ def _verify_pages(
     for path, text in format_report(replace(evidence, validations=validations), folder / PAGE).items():
         writer = read_writer(path)
         if writer and not validations and _EXTERNAL.search(path.read_text("utf-8", errors="replace")):
-            found.not_checked.append(f"{path.name}, which shows external validation (give its --predictions)")
+            found.not_checked.append(f"{path.name}, which shows external validation (check it with --predictions)")
         elif writer == __version__:
             found.compare_file(path, text)
         else:
@@ -301,7 +302,7 @@ def verify_folder(
     # those without both files are of 'brio predict'
     if not (places := [p for p in places if (p / files.PLAN).is_file() or (p / files.RESULTS).is_file()]):
         raise BrioError(
-            f"{folder}: contains no job to verify; give the --out of 'brio run', 'brio tune' or 'brio study'"
+            f"{folder}: contains no job to verify; give the --out folder of 'brio run', 'brio tune' or 'brio study'"
         )
     found, jobs = Verification(), {}
     for path in sorted(folder.rglob(SUMS)):
@@ -319,7 +320,9 @@ def verify_folder(
         found.not_checked.append(f"all later checks, because of an error: {error}")
         return found
     if cohort is None:
-        found.not_checked.append("whether predictions, labels and sites are those of the scans (--cohort, --again)")
+        found.not_checked.append(
+            "whether predictions, labels and sites belong to the scans (check this with --cohort and --again)"
+        )
         return found
     loaded = Cohort.load(cohort)
     loaded.verify()
@@ -330,5 +333,5 @@ def verify_folder(
         if drawn & planned.keys():
             _train_again(found, job, used, planned, drawn, device)
     rest = f"{len(keys) - len(drawn)} of {len(keys)}"
-    found.not_checked.append(f"predictions of runs that were not drawn for retraining, {rest} (--again)")
+    found.not_checked.append(f"predictions of {rest} runs, because these were not drawn for retraining (--again)")
     return found

@@ -102,7 +102,7 @@ MISTAKES = [
     ("predict model cohort --out x --accuracy much", "--accuracy: must be a number; see 'brio predict --help'"),
     ("run cohort --out", "option '--out' requires an argument"),
     # files of one's own
-    (f"{TABLE} --label-column dx", "name two values with --patient and --control"),
+    (f"{TABLE} --label-column dx", "give the values of both classes with --patient and --control"),
     (f"{TABLE} --site-column sites", "has no column 'sites'; did you mean 'site'?"),
     (f"{TABLE} --participants people.tsv", "people.tsv: no such participants table"),
     (f"{TABLE} --atlas-table power", "power: is neither a file nor a known atlas; known atlases: aal116, cc200, po"),

@@ -12,6 +12,7 @@ from file_layouts import check, check_scans, refuse
 
 from brio import Atlas, Cohort
 from brio.cohort.cohort import write_cohort
+from brio.cohort.readers import read_scans_to_predict
 from brio.storage import write_sums
 
 IDS = ["007", "0050002", "p3", "p4", "1e5", "p6"]
@@ -159,6 +160,13 @@ def test_format_of_another_version(folder):
     refuse(r"cohort\.json: has format 2, but this version of brio reads format 1", Cohort.load, folder)
 
 
+@pytest.mark.parametrize(("name", "kind"), [("predictions.html", "predictions"), ("explanation.html", "explanation")])
+def test_a_folder_of_another_command_is_named(tmp_path, name, kind):
+    (tmp_path / name).touch()
+    refuse(f"is an? .*{kind}.*, not scans; give a cohort folder", read_scans_to_predict, tmp_path, tmp_path / "out")
+    refuse(f"is an? .*{kind}.*, not a cohort folder", Cohort.load, tmp_path)
+
+
 @pytest.mark.parametrize("name", ["nowhere", "small/frames.npy"])
 def test_not_a_cohort_folder(folder, name):
     refuse("not a cohort folder", Cohort.load, folder.parent / name)
@@ -275,19 +283,24 @@ def test_notebooks_show_a_table():
     [("site", ["A"]), ("participant_id", ["p1"]), ("covariates", pd.DataFrame({"age": [20.0]}))],
 )
 def test_arguments_of_another_length_than_the_scans_are_refused(argument, value):
-    refuse(f"6 scans, but {len(value)} values of {argument}", cohort, **{argument: value})
+    refuse(f"{argument} has {len(value)} values for 6 scans", cohort, **{argument: value})
 
 
 def test_scans_and_atlases_that_do_not_fit_together_are_refused():
     three = [scan[:, :3] for scan in scans()[1:]]
     refuse("no scans were given", Cohort.from_scans, [], site=[], label=[])
-    refuse("participant 0050002: 3 ROIs, but 007 has 4", cohort, frames=[scans()[0], *three])
+    refuse("participant 0050002 has 3 ROIs, but 007 has 4", cohort, frames=[scans()[0], *three])
     refuse(
         r"participant 007: a scan needs two axes \(frames, ROIs\), but this one has 1", cohort, frames=[np.ones(50)] * 6
     )
     refuse("atlas 'four' has 4 ROIs, but the scans have 3", cohort, frames=[scan[:, :3] for scan in scans()])
     refuse("the table of ROIs has no column 'name'", Atlas, "four", pd.DataFrame({"x": [1.0]}))
-    refuse("'x' contains 'left'; coordinates", Atlas, "four", pd.DataFrame({"name": ["a", "b"], "x": ["left", "1"]}))
+    refuse(
+        "'x' contains 'left'; write a number in mm",
+        Atlas,
+        "four",
+        pd.DataFrame({"name": ["a", "b"], "x": ["left", "1"]}),
+    )
 
 
 @pytest.mark.parametrize("column", ["participant_id", "site", "label", "session", "n_frames"])

@@ -131,7 +131,7 @@ def test_a_download_that_fails(datasets, monkeypatch):
     error.__context__ = OSError("no route to host\nand a long trace")
     monkeypatch.setattr(datasets, "fetch_atlas_schaefer_2018", Mock(side_effect=error))
     refuse(
-        r"fetch_atlas_schaefer_2018 of nilearn could not download the atlas \(no route to host\); .*",
+        r"nilearn could not download the atlas with fetch_atlas_schaefer_2018 \(no route to host\); .*",
         load_known_atlas,
         "schaefer100",
     )

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import json
 import math
+import re
 
 import numpy as np
 import pandas as pd
@@ -191,6 +192,8 @@ def test_names_with_markup_are_text_in_every_markdown_file(tmp_path):
         (tmp_path / f"{name}.png").touch()
     page = render_explanation_page(described, tmp_path)
     assert page.count("<img") == page.count('<img src="data:image/png') == 3
+    title, heading = (re.search(f"<{tag}>(.*?)(?:: brio explanation)?</{tag}>", page)[1] for tag in ("title", "h1"))
+    assert title == heading
     for text in (write_card(model), described):
         assert "img src=x" in text
         assert "<img" not in text

@@ -96,7 +96,7 @@ def test_repeated_names_of_scans_to_predict_are_not_guessed(folder, tmp_path):
     known = read(NAMES, known_header=cohort.provenance["header"])  # as a model knows it
     order = [NUMBERED.index(name) for name in TABLE["name"]]
     np.testing.assert_allclose(known.scan(0), scan(9, 5)[:, order], rtol=1e-6)
-    refuse("neither equals that of the model's scans nor follows the order of", read, NAMES[::-1], known_header=NAMES)
+    refuse("differs from that of the model's scans and from the order of", read, NAMES[::-1], known_header=NAMES)
 
 
 def test_columns_of_the_files_may_stand_in_any_order(folder, tmp_path):
@@ -230,7 +230,7 @@ def test_gaps_and_repeated_names_of_a_table(tmp_path):
     check(atlas.rois.fillna({"hemi": "none"}), name=["a", "a_2", "b"], hemi=["L", "R", "none"], z=[1.0, np.nan, 1.0])
     assert len(warnings) == 2
     assert "rows with the same name were numbered in order: a -> a, a_2" in warnings[0]
-    assert "a_2 have no coordinates, so figures cannot" in warnings[1]
+    assert "a_2 have no coordinates, so brio cannot" in warnings[1]
 
 
 def make_cohort(atlas: Atlas | None) -> Cohort:

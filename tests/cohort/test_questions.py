@@ -119,12 +119,12 @@ def test_scans_without_a_diagnosis_can_be_asked_for_their_age(cohort):
         ("site", "'site' cannot be used as a question"),
         ("label=1", "'label' cannot be used as a question"),
         ("age>old", "'old' is not a number; write 'age>NUMBER' or 'age>site-median'"),
-        ("sex>1", "which is not a number; ask 'sex="),
-        ("age", "values (.*), but brio separates two classes; ask 'age>NUMBER'"),
-        ("age>300", "leaves only one class: no participant is 'age above 300' .112 participants"),
+        ("sex>1", "correct this value and import again, or ask 'sex="),
+        ("age", "values (.*), but a question needs two classes; ask 'age>NUMBER'"),
+        ("age>300", "leaves only one class: none of the 112 participants with .* is 'age above 300'"),
         ("age>1", "is 'age up to 1'"),
-        ("sex=X", "no participant has the value 'X' in column 'sex'; the column has F, M"),
-        ("age>39", "leaves no site with 5 participants of each class; .*audit.min_class"),
+        ("sex=X", "no participant has the value 'X' in column 'sex'; this column contains F, M"),
+        ("age>39", "leaves no site with at least 5 participants in each class; .*audit.min_class"),
     ],
 )
 def test_questions_that_cannot_be_asked(cohort, question, told):
@@ -134,7 +134,7 @@ def test_questions_that_cannot_be_asked(cohort, question, told):
 def test_what_the_label_is_made_of_is_given_to_no_method(cohort):
     asked = relabel(cohort, "age>site-median")
     assert read_covariates(asked, ["sex"], "it").shape == (len(asked), 1)
-    message = "it needs the age .* are computed from that column, so the method would be given the answer"
+    message = "it needs the age .* are computed from the column .*, so the method would be given the answer"
     refuse(message, read_covariates, asked, ["sex", "age"], "it")
     refuse("'covariates-only' needs the age", brio.run, cohort, ["covariates-only"], label="age>site-median")
     settings = {"harmonise.kind": "residualise", "harmonise.covariates": "sex"}

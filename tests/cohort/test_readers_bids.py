@@ -269,7 +269,13 @@ def test_subject_without_row_and_subject_twice(xcpd, tmp_path):
     cohort = import_cohort("bids", xcpd, tmp_path / "out")
     assert list_skipped(cohort) == {"sub-003": "no row in participants.tsv", "sub-004": "no site in column 'site'"}
     participants(xcpd, "participant_id\tsite\tlabel\nsub-001\tA\t0\nsub-002\tA\t1\n001\tA\t1\n")
-    refuse("sub-001 appears more than once, with and without 'sub-'", import_cohort, "bids", xcpd, tmp_path / "out2")
+    refuse(
+        "sub-001 appears more than once, perhaps with and without 'sub-'",
+        import_cohort,
+        "bids",
+        xcpd,
+        tmp_path / "out2",
+    )
 
 
 def test_no_table_and_no_series(xcpd, tmp_path):

@@ -188,14 +188,14 @@ def test_the_command(folder, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"denoise": "smple"}, "'smple' is unknown, did you mean 'simple'"),
+        ({"denoise": "smple"}, "not 'smple'; did you mean 'simple'"),
         ({"denoise": "simple", "high_pass": 0.01}, "would filter twice"),
         ({"denoise": "trans_x,trans_w"}, "no column 'trans_w'; did you mean"),
         ({"denoise": "trans_x,words"}, "cannot be read as a table of numbers .could not convert string to float"),
         ({"denoise": "compcor"}, "strategy 'compcor' cannot be used"),
         ({"denoise": "compcor", "jobs": 2}, "strategy 'compcor' cannot be used"),
         ({"denoise": "ica_aroma"}, "no file sub-.*smoothAROMAnonaggr"),
-        ({"atlas": "schafer400"}, "'schafer400' is unknown, did you mean 'schaefer400'"),
+        ({"atlas": "schafer400"}, "not 'schafer400'; did you mean 'schaefer400'"),
         ({"atlas": "nowhere.nii.gz"}, "no such label image"),
         ({"space": "T1w"}, "no image has space-T1w"),
         ({"task": "nback"}, "has no files of task 'nback'"),
@@ -269,7 +269,7 @@ def test_a_filter_needs_a_repetition_time_and_an_atlas_a_template(folder, tmp_pa
     assert "has no repetition time, but filters need one" in skipped["reason"]
     for path in sorted((tmp_path / "derivatives").rglob("*_space-*")):
         path.rename(path.with_name(path.name.replace(f"_space-{SPACE}", "")))
-    with pytest.raises(BrioError, match="images are in the native space of each scan, which no atlas fits"):
+    with pytest.raises(BrioError, match="images are in the native space of each scan, so no atlas fits them"):
         import_images(tmp_path, tmp_path / "cohort")
 
 

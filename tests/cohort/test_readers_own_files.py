@@ -100,7 +100,7 @@ def test_the_column_of_the_participant_can_be_named(tmp_path, kind):
     cohort = import_cohort(kind, src, tmp_path / "out", id_column="Subject")
     check(cohort, ids=PEOPLE, participant_id_in_source=[20, 21, 22, 23])
     assert cohort.provenance["options"]["id_column"] == "Subject"
-    message = r"no column 'subject'; did you mean 'Subject'\?.*name the right column with --id-column"
+    message = r"no column 'subject'; did you mean 'Subject'\?.*give the right column with --id-column"
     refuse_import(message, src, kind, id_column="subject")
 
 
@@ -213,15 +213,15 @@ NUMBERS = ["001", "002", "003", "004"]
 @pytest.mark.parametrize(
     ("files", "ids", "hint"),
     [
-        ([f"sub-{p}" for p in NUMBERS], NUMBERS, "file names begin with 'sub-': write sub-001 in the table"),
-        ([f"study_{p}_rest" for p in NUMBERS], NUMBERS, "file names begin with 'study_': write study_001"),
-        (NUMBERS, [f"sub-{p}" for p in NUMBERS], "file names lack 'sub-': leave it out in the table"),
+        ([f"sub-{p}" for p in NUMBERS], NUMBERS, "file names begin with 'sub-'; write sub-001 in the table"),
+        ([f"study_{p}_rest" for p in NUMBERS], NUMBERS, "file names begin with 'study_'; write study_001"),
+        (NUMBERS, [f"sub-{p}" for p in NUMBERS], "file names lack 'sub-'; leave it out in the table"),
         (NUMBERS, ["1", "2", "3", "4"], "ids in the table lack the leading zeros of the file names"),
-        (NUMBERS, ["1.0", "2.0", "3.0", "4.0"], "ids became decimals (7.0): write them as text"),
+        (NUMBERS, ["1.0", "2.0", "3.0", "4.0"], "ids became decimals (7.0); write them as text"),
         (
             [f"VP{p}_rest" for p in NUMBERS],
             [f"vp{p}" for p in NUMBERS],
-            "file names differ in capitals: write the ids",
+            "file names differ in capitals; write the ids",
         ),
     ],
 )
@@ -307,14 +307,14 @@ def test_a_name_that_the_terminal_cannot_show_does_not_stop_a_command(tmp_path, 
             "site",
             "did you mean 'Centre'? The columns are participant_id, sex, Centre;",
         ),
-        (["participant_id", "sex", "clinic"], "site", "known: participant_id, sex, clinic;"),
+        (["participant_id", "sex", "clinic"], "site", "its columns are participant_id, sex, clinic;"),
         (["subject_id", "site"], "participant_id", "did you mean 'subject_id'? The columns are subject_id, site;"),
-        (["Versuchsperson", "site"], "participant_id", "known: Versuchsperson, site;"),
+        (["Versuchsperson", "site"], "participant_id", "its columns are Versuchsperson, site;"),
     ],
 )
 def test_a_column_of_the_same_meaning_is_suggested_before_one_that_is_spelt_alike(tmp_path, columns, wanted, hint):
     table = TextTable(tmp_path / "participants.tsv", columns, [])
-    message = re.escape(f"no column '{wanted}'; {hint} name the right column with --column")
+    message = re.escape(f"no column '{wanted}'; {hint} give the right column with --column")
     refuse(message, table.require_column, wanted, "--column")
 
 

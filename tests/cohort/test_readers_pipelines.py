@@ -62,7 +62,7 @@ NAMES = [f"r{i}" for i in range(5)]
 TEN = [f"p{i:02d}" for i in range(10)]
 DEVIATIONS = {
     "4 regions, while most scans have 5 (without r2)": lambda x: (np.delete(x, 2, axis=1), [*NAMES[:2], *NAMES[3:]]),
-    "regions other than those of most scans ('s0', not 'r0')": lambda x: (x, ["s0", *NAMES[1:]]),
+    "regions that differ from those of most scans (for example 's0', not 'r0')": lambda x: (x, ["s0", *NAMES[1:]]),
     "6 regions, while most scans have 5": lambda x: (np.hstack([x, x[:, :1]]), [*NAMES, "r5"]),
     "no column names, unlike most scans": lambda x: (x, None),
     "the scan contains no finite value": lambda x: (x * np.nan, NAMES),
@@ -97,8 +97,8 @@ def test_scans_without_a_clear_majority_are_refused_with_their_counts(tmp_path):
     first, other = list(DEVIATIONS)[:2]
     src = write_deviating(tmp_path / "study", {0: first, 3: first, 8: other})
     counts = (
-        r"of 10 scans here: 5 regions \(7, such as p01\.tsv\); 4 regions.* \(2, such as p00\.tsv\); "
-        r"regions other .* \(1, "
+        r"The 10 scans here: 5 regions \(7, such as p01\.tsv\); 4 regions.* \(2, such as p00\.tsv\); "
+        r"regions that differ .* \(1, "
     )
     refuse_import(counts, src)
     write_deviating(tmp_path / "none", dict.fromkeys(range(10), list(DEVIATIONS)[-1]))

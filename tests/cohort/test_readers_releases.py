@@ -258,7 +258,7 @@ def test_fetched_files_are_recorded_and_compared(downloads, tmp_path):
     again = {"data_dir": tmp_path / "more", "digests": record}
     assert len(fetch_abide("aal", tmp_path / "two", **again)) == 5
     for damage, message in [
-        (lambda text: text.replace(digest, "0" * 64), f"{name}: differs from the digest in"),
+        (lambda text: text.replace(digest, "0" * 64), f"{name}: does not match its digest in"),
         (lambda text: text.replace(f"{digest}  {name}\n", ""), f"has no digest of {name}"),
         (lambda text: "not a digest\n" + text, "line 1: is not a digest"),
     ]:
@@ -353,7 +353,7 @@ def test_covariates(results, tmp_path):
     assert [s["participant_id"] for s in cohort.provenance["skipped"]] == ["S9-1-0001"]
     assert cohort.provenance["without_covariates"] == ["S20-2-0003"]
     table.write_text("name,Age\nS1-1-0001,30\n")
-    message = "no column of identifiers .*its columns are name, Age; name the column with --id-column"
+    message = "no column of identifiers .*its columns are name, Age; give the right column with --id-column"
     refuse_import(message, results, "dpabi", atlas="aal116", participants=table)
     cohort = import_cohort("dpabi", results, tmp_path / "out2", atlas="aal116", participants=table, id_column="name")
     np.testing.assert_array_equal(cohort.participants["age"], [30, np.nan, np.nan, np.nan])

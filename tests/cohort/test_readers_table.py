@@ -69,7 +69,7 @@ def test_files_by_column(folder, tmp_path):
     assert {s["participant_id"] for s in cohort.provenance["skipped"]} == {"c", "d"}
     assert summarise_import(cohort).startswith("2 scans imported, 2 rows or files skipped: ")
     (folder / "people.csv").write_text("\n".join([*lines[:2], "b;X;1;scans/../scans/007.npy;2"]))
-    refuse_import(r"007\.npy: column 'file' names this file for both a and b", folder, participants="people.csv")
+    refuse_import(r"007\.npy: column 'file' lists this file for both a and b", folder, participants="people.csv")
 
 
 def test_missing_and_stray_files_are_told(folder, tmp_path):
@@ -79,7 +79,7 @@ def test_missing_and_stray_files_are_told(folder, tmp_path):
     assert list_skipped(cohort) == {
         "p2": "no file whose name starts with the participant_id",
         "other": "no row in participants.tsv",
-        "007": "another file has exactly the name of the participant",
+        "007": "another file has exactly the participant_id as its name",
     }
 
 
@@ -107,7 +107,7 @@ def test_files_that_are_refused(folder, tmp_path, name, frames, options, message
         ("id\tsite\tlabel\np1\tA\t0\n", "no column 'participant_id'"),
         (HEAD + "007\tA\t0\np1\tA\t0\n", r"column 'label' has only one class, '0' \(2\)"),
         (HEAD + "007\tA\t0\np1\tA\t1\np1_rest\tA\t1\n", r"p1_rest\.npz: matches both p1 and p1_rest"),
-        (HEAD + "xx\tA\t0\nyy\tA\t1\n", "study: has no scan that can be imported: .*no file whose name .* \\(2\\)"),
+        (HEAD + "xx\tA\t0\nyy\tA\t1\n", "study: no scan can be imported; reasons: .*no file whose name .* \\(2\\)"),
     ],
 )
 def test_wrong_table(folder, tmp_path, text, message):
@@ -155,11 +155,17 @@ def test_labels(values, patient, control, required, labels, classes):
 @pytest.mark.parametrize(
     ("values", "patient", "control", "required", "message"),
     [
-        (["1", "2"], None, None, True, r"here has '1' \(1\), '2' \(1\); name two values"),
-        (["a", "b", "c"], "a", None, True, r"'c' \(1\); brio separates two classes: name two values"),
-        ([str(k) for k in range(117)], None, None, True, "has 117 values, as a continuous column; .*'age>14.5'$"),
-        ([f"c{k}" for k in range(117)], "x", None, True, "the column has 117 values, as a multi-class column$"),
-        ([f"{k}.5" for k in range(13)], "0.5", None, True, "13 values, as a continuous column; brio separates two"),
+        (["1", "2"], None, None, True, r"here has '1' \(1\), '2' \(1\); give the values of both classes"),
+        (["a", "b", "c"], "a", None, True, r"'c' \(1\); brio separates two classes: give the values of both classes"),
+        ([str(k) for k in range(117)], None, None, True, "has 117 values, so it seems to be continuous; .*'age>14.5'$"),
+        ([f"c{k}" for k in range(117)], "x", None, True, "the column has 117 values, so it seems to be multi-class$"),
+        (
+            [f"{k}.5" for k in range(13)],
+            "0.5",
+            None,
+            True,
+            "13 values, so it seems to be continuous; brio separates two",
+        ),
         (["a", "a"], None, None, True, r"has only one class, 'a' \(2\)"),
         (["a", "a"], "a", None, True, r"has only one class, 'a' \(2\)"),
         (["a", "b"], "a", "a", True, "are both 'a'"),
@@ -168,9 +174,9 @@ def test_labels(values, patient, control, required, labels, classes):
         (["a", "b", "c", "d"], ["a", "b"], None, True, "both can be repeated"),
         ([None, None], None, None, True, "here is empty in every row"),
         (["a", "b"], "A", "b", True, "no value 'A' for --patient; the column has 'a' .1., 'b'"),
-        (["MDD", "HC"], None, None, False, r"has 'HC' \(1\), 'MDD' \(1\); name two values"),
+        (["MDD", "HC"], None, None, False, r"has 'HC' \(1\), 'MDD' \(1\); give the values of both classes"),
         (["MDD", "HC"], "MMD", "HC", False, "has no value 'MMD' for --patient"),
-        (["MDD", "BP", "HC"], "MDD", None, False, "name two values"),
+        (["MDD", "BP", "HC"], "MDD", None, False, "give the values of both classes"),
     ],
 )
 def test_labels_that_are_not_two_classes(values, patient, control, required, message):
@@ -226,4 +232,4 @@ def test_ids_that_match_nothing_are_compared_in_a_few_seconds():
     assert (len(scans), len(layout.skipped)) == (0, 2 * n)
     layout = Layout([{"participant_id": f"{i:05d}"} for i in range(n)])
     match_by_name(layout, [Path(f"x{i:05d}_bold.csv") for i in range(n)], "participants.tsv")
-    assert "file names begin with 'x': write x00000 in the table" in layout.skipped[0]["reason"]
+    assert "file names begin with 'x'; write x00000 in the table" in layout.skipped[0]["reason"]

@@ -153,7 +153,7 @@ def test_participants_of_another_group_are_predicted(tmp_path):
     assert cohort.select(cohort.labelled).labels.tolist() == [1, 0]
     reason = "label 'BP' is neither patient nor control"
     assert cohort.provenance["unlabelled"] == [{"participant_id": "p1", "reason": reason}]
-    refuse_scans("has 'BP' .1., 'HC' .1., 'MDD' .1.; brio separates two classes: name two values", src)
+    refuse_scans("has 'BP' .1., 'HC' .1., 'MDD' .1.; brio separates two classes: give the values", src)
 
 
 def test_table_for_one_file(tmp_path):
@@ -283,7 +283,7 @@ def test_cohort_folder_is_read_in_place(tmp_path):
     assert not (tmp_path / "out").exists()
     assert cohort.fingerprint == imported.fingerprint
     assert cohort.provenance["cohort"] == imported.provenance
-    summary = "3 scans read in the layout 'cohort' (a cohort folder of brio); with a label: 3; skipped: 0"
+    summary = "3 scans read in the layout 'cohort' (a brio cohort folder); with a label: 3; skipped: 0"
     assert summarise_scans_to_predict(cohort) == summary
     refuse_scans("are in atlas 'aal116', not in 'cc200'", tmp_path / "cohort", atlas="cc200")
     message = "--tr, --participants cannot be used with a cohort folder"
@@ -311,7 +311,7 @@ def test_a_cohort_that_lost_its_header_is_named_with_the_file(tmp_path):
     ("labels", "message"),
     [
         ((1, None, 0), r"cohort 'study': 1 of 3 scans have no label \(the first is p1\); brio can only predict"),
-        (None, "cohort 'study': the scans have no label; .*add the column to the participants table and import again"),
+        (None, "cohort 'study': the scans have no label; .*add a label for every scan to the participants table and"),
     ],
 )
 def test_jobs_and_audit_refuse_scans_without_labels(labels, message, tmp_path):

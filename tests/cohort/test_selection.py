@@ -61,10 +61,10 @@ def test_expressions(expression, rows):
     [
         ("agee > 3", "t.csv: there is no column 'agee', which --where compares; did you mean 'age'"),
         ("`my cal` == 'x'", "no column 'my cal'.* did you mean 'my col'"),
-        ("site > 5", "compares column 'site', which has text .such as 'A'., by order or with a number"),
-        ("`my col` == 3", "compares column 'my col', which has text .such as 'x'., by order"),
-        ("'A' == site < code", "by order"),
-        ("site > 'A'", "by order"),
+        ("site > 5", "compares the text in column 'site' .such as 'A'. with a number, or by < or >"),
+        ("`my col` == 3", "compares the text in column 'my col' .such as 'x'. with"),
+        ("'A' == site < code", "by < or >"),
+        ("site > 'A'", "by < or >"),
         ("age == '20'", "compares the text '20'"),
         *[(text, "cannot be read; .*== for equal") for text in ("age = 3", "", "@age > 3", "age", "1 < 2", "age in 5")],
         *[(text, "cannot be read") for text in ("(" * 300, "-" * 900 + "1 < age", "age < 1" * 400, "\0", "not age")],
@@ -110,7 +110,7 @@ def test_a_table_from_excel(tmp_path):
     assert cohort.provenance["warnings"][0].endswith("participants.csv: q9")
     options = cohort.provenance["options"]
     assert (options["where"], options["exclude"]) == (given["where"], "qc.tsv")
-    refuse_import(r"none of 7 rows is left: 'label > 1' is false \(7\)", src, where="label > 1")
+    refuse_import(r"no row is left of 7; reasons: 'label > 1' is false \(7\)", src, where="label > 1")
     refuse_import(r"participant p6 appears in rows 6 and 7", src)
     (src / "participants.csv").write_text("\n".join([HEADER, *ROWS]))
     refuse_import(
@@ -118,7 +118,7 @@ def test_a_table_from_excel(tmp_path):
     )
     refuse_import("no column 'alter'; did you mean 'Alter'", src, age_column="alter")
     for names in ("HC", "HC,HC", "HC,,MDD", "a,b,c"):
-        refuse_import("--class-names takes two names", src, class_names=names)
+        refuse_import("--class-names takes two different names", src, class_names=names)
     refuse_import(
         r"--class-names: '1' is a label of the other class \(1\); give the name of controls first",
         src,
@@ -130,7 +130,7 @@ def test_a_table_from_excel(tmp_path):
 def test_a_list_that_names_nobody_is_refused(tmp_path):
     src, listed = write_table(tmp_path / "study"), tmp_path / "qc.csv"
     for content, message in {
-        "3;motion\n07;motion": r"lists no participant to leave out: not in .*participants.csv: 07;motion, 3;motion",
+        "3;motion\n07;motion": r"to leave out .not found in .*participants.csv: 07;motion, 3;motion",
         "": "it is empty",
         "participant_id;reason\np1;motion\n;sleep": r"column 'participant_id' is empty in row 2",
     }.items():
@@ -167,8 +167,8 @@ def test_what_is_asked_or_said_of_columns(tmp_path):
     assert cohort.participants["sex"].tolist()[:3] == ["M", "F", "M"]
     assert cohort.participants["sex"].isna().tolist() == [False, False, False, True]
     copies, unclear = cohort.provenance["warnings"]
-    assert "column 'Sex': these values are neither --male nor --female and are treated as missing: 9 (1)" in unclear
-    assert "age.1: these are names that pandas gives to repeated columns; they are kept as covariates" in copies
+    assert "column 'Sex': numbers other than --male and --female are treated as missing: 9 (1)" in unclear
+    assert "pandas gives names such as age.1 to repeated columns; brio keeps such columns" in copies
     (src / "participants.csv").write_text(text.replace("p1;A;0;1", "p1;A;0;0").replace("p3;A;1;1", "p3;A;1;0"))
     refuse_import(r"contains codes .0 \(2\), 2 \(2\)", src)
     for code, word in {";A;0;1": ";A;0;Male", ";A;1;1": ";A;1;m", ";B;0;2": ";B;0;w", ";B;1;2": ";B;1;F"}.items():
@@ -238,8 +238,8 @@ def test_scans_of_sessions_without_a_row_are_counted(tmp_path):
     check(cohort, ids=["sub-0", "sub-1", "sub-3"], session=["02"] * 3)
     last = cohort.provenance["skipped"][-2:]
     assert [entry["reason"] for entry in last] == [
-        "no time series for the session in its row",
-        "no row for its session",
+        "no time series for the session of this row",
+        "no row for this session",
     ]
     assert last[1]["file"].startswith("sub-2_ses-02_task-rest")
 
@@ -261,7 +261,7 @@ def test_a_row_whose_session_has_no_series_is_skipped(tmp_path):
     src = write_sessions(tmp_path / "bids", True)
     shutil.rmtree(src / "sub-1" / "ses-02")
     cohort = import_cohort("bids", src, tmp_path / "out", sessions="all")
-    assert list_skipped(cohort) == {"sub-1": "no time series for the session in its row"}
+    assert list_skipped(cohort) == {"sub-1": "no time series for the session of this row"}
     check(cohort, session=["01", "02", "01", "01", "02", "01", "02"], age=[21, 22, 22, 23, 24, 24, 25])
 
 

@@ -160,7 +160,7 @@ def test_table_refuses(table):
     refuse_import("p1 has scans with label 0 and 1; correct the table before joining them", table, sessions="join")
     rows = "p1\tA\t0\t1\tp2.npy\np1\tA\t0\t2\tp2.npy\np2\tB\t1\t1\tp1_2.npy\n"
     path.write_text(HEAD.replace("\n", "\tfile\n") + rows)
-    refuse_import(r"names this file for both p1 \(session 1\) and p1 \(session 2\)", table, sessions="all")
+    refuse_import(r"lists this file for both p1 \(session 1\) and p1 \(session 2\)", table, sessions="all")
 
 
 def write_bids(src: Path, names: tuple[str, ...]) -> Path:

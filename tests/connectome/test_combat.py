@@ -61,7 +61,7 @@ def test_policies_at_a_site_it_was_not_fitted_to(data):
 
 def test_a_site_with_one_scan_is_refused(data):
     X, site, _, _ = data
-    refuse("at least two scans per site; eel", fit_combat, X, np.where(np.arange(len(site)) == 3, "eel", site))
+    refuse("at least two scans per site, but site eel", fit_combat, X, np.where(np.arange(len(site)) == 3, "eel", site))
 
 
 @pytest.fixture(scope="module")

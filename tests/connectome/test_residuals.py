@@ -161,9 +161,9 @@ def test_gaps_and_what_the_source_sites_never_had(cohort):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"kind": "residualise"}, "'harmonise.covariates'=False: must be some of sex, age, motion"),
-        ({"kind": "residualise", "covariates": "age,height"}, "=age,height: must be some of sex, age, motion"),
-        ({"kind": "residualise", "covariates": "true"}, "must be some of"),
+        ({"kind": "residualise"}, "'harmonise.covariates'=False: must be one or more of sex, age, motion"),
+        ({"kind": "residualise", "covariates": "age,height"}, "=age,height: must be one or more of sex, age, motion"),
+        ({"kind": "residualise", "covariates": "true"}, "must be one or more of"),
         ({"kind": "residualise", "covariates": "age", "unseen": "pooled"}, "unseen'=pooled: must be left out"),
         ({"kind": "combat", "covariates": "age"}, "must be true or false, unless harmonise.kind is residualise"),
         ({"covariates": "age"}, "must be true or false, unless harmonise.kind is residualise"),
@@ -199,9 +199,12 @@ def test_a_job_says_what_was_removed_and_what_is_missing(cohort, tmp_path):
     settings["harmonise.covariates"] = RULE.covariates
     for changed, message in (
         (table.drop(columns="mean_fd"), "needs the motion .* has no column 'mean_fd'"),
-        (table.assign(age=table["age"].mask(fourth)), r"needs the age .*; 1 of \d+ participants have no value"),
-        (table.assign(sex=table["sex"].mask(fourth, "X")), "sex of participant sim0005 is 'X'; write F and M"),
-        (table.assign(mean_fd=table["mean_fd"].where(first_site)), "fold site01: no source scan has a value of motion"),
+        (table.assign(age=table["age"].mask(fourth)), r"needs the age .*, but 1 of \d+ participants have no value"),
+        (table.assign(sex=table["sex"].mask(fourth, "X")), "sex of participant sim0005 is 'X'; write F or M"),
+        (
+            table.assign(mean_fd=table["mean_fd"].where(first_site)),
+            "fold site01: no source scan has a value for motion",
+        ),
     ):
         refuse(message, run, rebuild(cohort, table=changed), ["ridge"], out=tmp_path / "o", **options)
         assert not (tmp_path / "o").exists()

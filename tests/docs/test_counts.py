@@ -42,12 +42,12 @@ def test_five_seeds_take_five_thirds_of_the_three_that_were_measured(count_hours
     """Summed run by run: every job at unseen sites has three seeds."""
     place = ROOT / "evidence" / "unseen-sites" / "aal116"
     measured = sum(sum(read_seconds(job)) for job in place.iterdir() if job.is_dir())
-    _, seconds = count_hours.count_parts()["networks at unseen sites"]["aal116"]
+    _, seconds = count_hours.count_parts()["neural networks at unseen sites"]["aal116"]
     assert seconds == pytest.approx(measured * 5 / 3)
 
 
 def test_what_one_cohort_alone_measured_is_scaled(count_hours):
     """One network was run on 116 ROIs alone; with 200, runs take longer, and there are as many of them."""
-    (n_small, small), (n_large, large) = count_hours.count_parts()["networks, tuned"].values()
+    (n_small, small), (n_large, large) = count_hours.count_parts()["neural networks, tuned"].values()
     assert n_small == n_large == 22 * 20 * (4 + 4)
     assert 1 < large / small < 4

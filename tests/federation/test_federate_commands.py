@@ -43,7 +43,7 @@ def test_from_the_first_request_to_the_model(here, sites):
             assert f"wrote project/answers/answer-{number}-{name}.brio" in said
             assert f"{name}/federation/project/log.md" in said
         said = command("federate", "combine", "project").succeed().out
-    assert "at 4 sites, each scoring the mean of the other sites' models: AUC" in said
+    assert "at 4 sites, each testing the mean of the other sites' models: AUC" in said
     assert "wrote Model('log-ridge'" in said
     assert (here / "site01" / "federation" / "project" / "log.md").read_text().count("## Round") == 4
     assert "- `auc` = " in command("federate", "show", "project/answers/answer-4-site02.brio").succeed().out

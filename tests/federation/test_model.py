@@ -134,7 +134,7 @@ def test_a_model_is_written_read_and_used(tmp_path, pool, project):
     assert auc(pool.labels, predictions["logit"].to_numpy()) > 0.6
     assert (predictions["flag"] == "known").all()  # it holds no digests, so all scans of its sites are taken for known
     said = summarise_predictions(read, pool, predict_scans(read, pool))
-    assert said[0].startswith(f"warning: {len(pool)} of {len(pool)} scans have the name of a site")
+    assert said[0].startswith(f"warning: {len(pool)} of {len(pool)} scans are from sites with the name of a site")
     assert said[0].endswith("if they are new, give their site another name")
     assert explain_model(read) is not None
     elsewhere = pool.select(pool.sites == "site01")

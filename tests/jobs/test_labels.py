@@ -69,7 +69,7 @@ def test_a_job_can_be_given_again_from_its_folder(brio, asked):
     assert evidence.commands[0].startswith("brio run COHORT --method ridge --label 'age>site-median' ")
     assert {group.kind for group in evidence.subgroups} <= {"sex", "motion"}
     assert any(
-        "No confound baseline without access to age, which is the label, was run" in s for s in write_verdict(evidence)
+        "No confound baseline was run without age, which defines the label" in s for s in write_verdict(evidence)
     )
 
 

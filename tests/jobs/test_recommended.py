@@ -45,7 +45,7 @@ def small(cohort):
         (alike, {}, "length-only", "all scans of a site have the same length"),
         (of_sex, {}, "covariates-only", "would use sex as an input, but sex is the label here"),
         (without_motion, {}, "covariates-only", "has no column 'mean_fd'"),
-        (lambda same: same, {"label": "sex"}, "covariates-only", "the labels are computed from that column"),
+        (lambda same: same, {"label": "sex"}, "covariates-only", "the labels are computed from the column"),
         (small, {}, "brio", "cannot choose its number of epochs: fold site01: inner folds over participants need"),
     ],
     ids=["all", "one length", "sex", "no motion", "asked for sex", "few participants"],

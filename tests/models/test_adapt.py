@@ -168,7 +168,7 @@ def test_margins_stay_and_probabilities_and_intervals_are_adapted(ridge, local, 
     assert adapt_model(again, local, device="cpu").adaptation == a  # it starts from the original
     card = write_card(again)
     assert f"Adapted to {len(local)} local participants ({a.n_patients} patients" in card
-    assert f"leaving out each local scan in turn: {format_signed(a.brier_change, 3)}" in card
+    assert f"leaving out each local scan in turn, is {format_signed(a.brier_change, 3)}" in card
     assert "Adapted" not in write_card(ridge)
     sexes = write_card(replace(again, classes=("F", "M")))
     assert f"({a.n_patients} labelled M, {a.n_controls} labelled F)" in sexes
@@ -225,7 +225,7 @@ def test_the_command_writes_a_model_that_predict_uses(ridge, local, tmp_path):
     local.select(np.flatnonzero(local.labels == 0)).save(tmp_path / "controls")
     words = ("--device", "cpu")
     said = command("adapt", tmp_path / "model", tmp_path / "local", "--out", tmp_path / "here", *words).succeed()
-    assert "Expected change in the Brier score" in said.text
+    assert "Its expected change, estimated by" in said.text
     assert read_model(tmp_path / "here").adaptation == adapt_model(ridge, local, device="cpu").adaptation
     said = command(
         "adapt", tmp_path / "here", tmp_path / "controls", "--prevalence", 0.1, "--out", tmp_path / "next", *words
@@ -251,10 +251,10 @@ def test_adapt_says_what_speaks_against_these_scans(ridge, local, cohort, tmp_pa
     few = local.select(np.r_[np.flatnonzero(local.labels == 0)[:3], np.flatnonzero(local.labels == 1)[:2]])
     controls = local.select(np.flatnonzero(local.labels == 0))
     remarks = {
-        "unnamed": (unnamed, (), "the ROIs of the scans have no names: columns are matched by position"),
+        "unnamed": (unnamed, (), "the ROIs of the scans have no names, so columns are matched by position"),
         "several": (several, (), "are from 2 sites (site02 and site03), but a model is adapted to one"),
         "classes": (several, (), "MDD is taken as patient of the model, HC as control"),
-        "few": (few, (), "Caution: the benefit with fewer than 10 local participants was not measured"),
+        "few": (few, (), "Caution: the gain from fewer than 10 local participants was not measured"),
         "controls": (controls, ("--prevalence", 0.2), "Caution: all local scans are of one class"),
     }
     for name, (scans, words, _) in remarks.items():
@@ -281,6 +281,6 @@ def test_the_expected_accuracy_is_named_as_that_of_the_original(ridge, local):
     for fitted, whose, is_adapted in ((model, "", False), (adapted, "for the original model ", True)):
         predictions = predict_scans(fitted, new, reestimates=2, device="cpu")
         text = "; ".join(summarise_predictions(fitted, new, predictions))
-        assert f"expected {whose}at a new site: 12, 100% of participants without a flag, 90.0% of them correct" in text
+        assert f"expected {whose}at a new site: 12; at left-out sites, 100% of 10 participants without a flag" in text
         assert ("the adapted model was not evaluated" in text) == is_adapted
         assert ("Original model at new sites" in render_prediction_page(fitted, new, predictions)) == is_adapted

@@ -96,13 +96,14 @@ def test_a_left_out_site_is_new_to_the_model(folders, cohort):
         in command(*explain, folders / "whole", "--out", folders / "read").succeed().out
     )
     said = command(*explain, folders / "sixth", "--out", folders / "elsewhere").succeed().out
-    assert f"read on {len(Cohort.load(folders / 'sixth'))} scans" in said, "the left-out site itself may be read"
+    n_sixth = len(Cohort.load(folders / "sixth"))  # the left-out site itself can be explained
+    assert f"stability was measured in {n_sixth} scans" in said
     command(*fit, "site03", "--leave-out", "site04", "--out", folders / "less").succeed()
     whole.select(np.flatnonzero(whole.sites != "site04")).save(folders / "part")
     words = ("--cohort", folders / "part", "--out", folders / "of-part")
     said = command("explain", folders / "less", "--reestimates", 2, *QUICK, *words).succeed().out
     n_scans = int(np.isin(whole.sites, ["site03", "site04"], invert=True).sum())
-    assert f"read on {n_scans} scans of in memory: the model was fitted to {n_scans} of them" in said
+    assert f"stability was measured in {n_scans} scans of in memory; the model was fitted to {n_scans} of them" in said
 
 
 def test_the_obvious_path_explains_what_differs_and_marks_a_smoke_run(folders):
@@ -129,8 +130,8 @@ def test_the_obvious_path_explains_what_differs_and_marks_a_smoke_run(folders):
         assert f"as 'brio run' prints it: {100 * evidence.mean_accuracy:.1f}%)" in text
     assert f"{100 * evidence.mean_accuracy:.1f}" in printed
     rule = evidence.rules[0]
-    counts = f"({rule.n_right} of {rule.n_called} called, of {evidence.n_participants} such participants"
-    assert f"{counts}, at sites whose threshold" in page
+    assert f"of {evidence.n_participants} participants without a flag were called" in page
+    assert f"({rule.n_right} of {rule.n_called}; 95% interval" in page
 
 
 def test_a_network_that_was_not_trained_again_is_explained(cohort, fit, tmp_path):
@@ -143,10 +144,10 @@ def test_a_network_that_was_not_trained_again_is_explained(cohort, fit, tmp_path
 def test_a_label_column_of_another_name_is_suggested(fitted, folders):
     words = ("predict", fitted[0], folders / "files", "--tr", 2, "--reestimates", 2, "--device", "cpu")
     said = command(*words, "--out", folders / "unnamed-labels")
-    assert "no scan has a label; the table has further columns (dx)" in said.text
-    assert "name it with --label-column, --patient and --control" in said.text
+    assert "no scan has a label; the table has other columns (dx)" in said.text
+    assert "give its name with --label-column, --patient and --control" in said.text
     said = command(*words, *DIAGNOSIS, "--patient", "MDD", "--out", folders / "named-labels")
-    assert "further columns" not in said.text
+    assert "other columns" not in said.text
     assert "2 participants labelled MDD and 2 participants labelled HC" in said.text
 
 
@@ -186,8 +187,8 @@ def test_evidence_that_does_not_fit_is_refused_before_anything_is_fitted(folders
 
     monkeypatch.setattr("brio.methods.linear.base.LinearMethod.fit", fit)
     for cohort, method, answer in (
-        ("five", "svm", "evaluated ridge, not 'svm'; give a folder of 'brio run --method svm'"),
-        ("finer", "ridge", "was evaluated in the atlas 'mine', but the model is fitted in 'finer'"),
+        ("five", "svm", "has results of ridge, but not of 'svm'; give a folder of 'brio run --method svm'"),
+        ("finer", "ridge", "was evaluated with the atlas 'mine', but the model uses 'finer'"),
     ):
         words = ("--method", method, "--evidence", folders / "one-site", "--out", folders / "y", *QUICK)
         assert answer in command("fit", folders / cohort, *words).refuse().err
@@ -218,7 +219,7 @@ def test_scans_are_chosen_by_the_options_that_messages_name(fitted, folders):
         (visits / f"p1_{visit}.tsv").write_bytes(scan.read_bytes())
     (visits / "participants.tsv").write_text("participant_id\tvisit\np1\t1\np1\t2\n")
     predict = ("predict", fitted[0], visits, *words)
-    assert "named with --session-column" in command(*predict, "--out", folders / "z").err
+    assert "given with --session-column" in command(*predict, "--out", folders / "z").err
     said = command(*predict, "--session-column", "visit", "--sessions", "first", "--out", folders / "first-visit")
     assert "1 scan read in the layout 'table'" in said.out, said
 

@@ -1,4 +1,4 @@
-"""``explain_model`` and ``brio explain``: what a model reads, and how stable it is."""
+"""``explain_model`` and ``brio explain``: what a model uses, and how stable it is."""
 
 from dataclasses import replace
 
@@ -237,7 +237,7 @@ def test_scans_without_labels_are_read(ridge, cohort):
     bare = replace(cohort, participants=table)
     explanation = explain_model(ridge, bare, reestimates=0, device="cpu")
     np.testing.assert_allclose(explanation.edges["pattern_cohort"], explanation.edges["pattern"])
-    assert explanation.reading.reestimated == ()
+    assert explanation.cohort_patterns.reestimated == ()
 
 
 def test_groups_come_from_the_atlas_or_from_clusters(ridge):
@@ -279,13 +279,12 @@ def test_the_command_writes_tables_figures_and_what_they_mean(ridge, cohort, tmp
     assert "are not causes" in text
     assert "| rank | region | group | sum of absolute patterns | sum of patterns | worst rank in re-estimates |" in text
     assert "Not computed" not in text
-    scans = f"ead on {len(cohort)} scans of in memory: the scans that the model was fitted to"
-    assert f"r{scans}" in said.text
-    assert f"R{scans}" in text
+    scans = f"tability was measured in {len(cohort)} scans of in memory, the scans that the model was fitted to"
+    assert f"s{scans}" in said.text
+    assert f"S{scans}" in text
     other = describe_explanation(explain_model(ridge, cohort.select(np.arange(20)), reestimates=0, device="cpu"))
-    assert (
-        f"Read on 20 scans of in memory: the model was fitted to 20 of them and to {len(cohort) - 20} others" in other
-    )
+    others = f"the model was fitted to 20 of them and to {len(cohort) - 20} others"
+    assert f"Stability was measured in 20 scans of in memory; {others}" in other
 
     monkeypatch.setattr(explain_output, "import_brain_plots", lambda: None)
     text = describe_explanation(explain_model(ridge))

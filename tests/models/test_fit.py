@@ -71,7 +71,7 @@ def test_a_harmonised_network_is_not_trained_on_sites_without_site_effects(cohor
     fold = model.members[0].fitted.run.fold
     assert set(cohort.sites[fold.validation]) == set(fold.validation_sites) == {"site02", "site04"}
     assert not set(cohort.sites[fold.source]) & {"site02", "site04"}
-    assert "not used for training because harmonisation is fitted without them: site02, site04" in said
+    assert "sites not used for training (harmonisation is fitted without them): site02, site04" in said
     for settings, words in (
         ({"refit": True, **COMBAT}, "refit=true trains on validation sites"),
         ({"harmonise.unseen": "pooled"}, "need harmonise.kind=combat"),
@@ -111,7 +111,7 @@ def test_a_rule_that_called_nobody_has_no_accuracy():
     rule = CallRule(wanted_accuracy=0.9, threshold=2.0, n_called=0, n_right=0, n_participants=40)
     assert rule.accuracy == Estimate(None, None, None)
     assert rule.accuracy.write(str) == "unknown"
-    assert rule.describe() == "none of 40 participants without a flag was called at left-out sites"
+    assert rule.describe() == "none of 40 participants without a flag was called"
     refuse("one end of an interval", Estimate, 0.5, 0.4, None)
 
 
@@ -138,7 +138,7 @@ def test_evidence_of_another_question_is_refused(cohort, diagnosis_job):
         refuse(words, fit_model, specify(other), evidence=diagnosis_job)
     sex = next(other_question(cohort))[0]
     model = fit_model(specify(sex))
-    refuse("does not have the scans of the model; give the cohort", add_evidence, model, diagnosis_job)
+    refuse("does not evaluate the scans of the model; give the cohort", add_evidence, model, diagnosis_job)
     refuse("cannot be evidence", add_evidence, model, diagnosis_job, Connectomes(sex))
     refuse("is not the cohort that the model was fitted to", add_evidence, model, diagnosis_job, Connectomes(cohort))
 

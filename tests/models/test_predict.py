@@ -152,8 +152,8 @@ def test_a_rule_prints_the_counts_and_the_interval_behind_its_accuracy():
     found = rule.accuracy.low, rule.accuracy.high
     np.testing.assert_allclose(found, np.array([centre - half, centre + half]) / (1 + z * z / n))
     assert rule.describe() == (
-        "15% of participants without a flag, 85.7% of them correct (18 of 21 called, of 140 such participants, at "
-        "sites whose threshold was chosen without them; 95% interval 65.4 to 95.0%)"
+        "15% of 140 participants without a flag were called, 85.7% of them correctly (18 of 21; 95% interval "
+        "65.4 to 95.0%), if the threshold for each site is chosen on the other sites"
     )
 
 
@@ -176,14 +176,14 @@ def test_calls_follow_the_evidence(ridge, new_scans, predictions):
     said = " ".join(summarise_predictions(model, strange, found))
     expected = round(0.75 * (len(new_scans) - 3))
     assert f"{len(new_scans) - 3} of {len(new_scans)} called" in said
-    assert f"expected at a new site: {expected}, 75% of participants" in said
+    assert f"expected at a new site: {expected}; at left-out sites, 75% of" in said
     median = float(np.median(np.abs(found.logit)))
     model = replace(ridge, evidence=make_evidence((replace(everything, threshold=median),)))
     called = predict(model, new_scans).table["predicted"] != "no call"
     np.testing.assert_array_equal(called, np.abs(found.logit) >= median)
     model = replace(ridge, evidence=make_evidence(()))
     assert set(predict(model, new_scans).table["predicted"]) == {"no call"}
-    assert "no rule reaches the required accuracy" in summarise(model, new_scans)
+    assert "no threshold reaches the required accuracy" in summarise(model, new_scans)
 
 
 # ---------------------------------------------------------------- flags and notes
@@ -276,9 +276,9 @@ def test_names_are_compared_whatever_the_atlas_is_called(ridge, cohort):
     refuse("another atlas: column 3 is Foo", check_atlas, model.atlas, named([*names[:2], "Foo", *names[3:]]))
     unnamed = replace(cohort, atlas=Atlas.unnamed(cohort.n_rois))
     check_atlas(model.atlas, unnamed)
-    with pytest.raises(BrioError, match=r"the scans have 12 ROIs, .* leave out further columns with --drop-roi"):
+    with pytest.raises(BrioError, match=r"the scans have 12 ROIs, .* leave out additional columns with --drop-roi"):
         check_atlas(model.atlas, replace(cohort, frames=cohort.frames[:, :12], atlas=Atlas.unnamed(12)))
-    assert "the ROIs of the scans have no names: columns are matched by position" in summarise(model, unnamed)
+    assert "the ROIs of the scans have no names, so columns are matched by position" in summarise(model, unnamed)
 
 
 def test_strange_scans_have_a_flag_or_a_note_with_the_reason(ridge, new_scans):
@@ -286,7 +286,7 @@ def test_strange_scans_have_a_flag_or_a_note_with_the_reason(ridge, new_scans):
     order = np.arange(16).reshape(4, 4).T.flatten()  # one region of each planted network side by side
     blend = np.stack([rng.permutation(16) < 2 for _ in range(16)], axis=1) / 2  # an atlas whose regions join two
     silenced = np.arange(16) >= 9
-    table, foreign = cohort.participants, "to the mean connectome, where 1 means nothing in common"
+    table, foreign = cohort.participants, r"to the mean connectome \(1: nothing in common\)"
 
     def scans(alter, **changes):
         return rebuild(cohort, [alter(cohort.scan(i)) for i in range(len(cohort))], **changes)
@@ -462,7 +462,9 @@ def test_scans_that_the_model_has_seen_are_no_external_validation(ridge, cohort)
     some = replace(cohort, frames=cohort.frames * scale)
     found = score_labelled_scans(some, predict(ridge, some))
     assert (found.n_patients + found.n_controls, found.n_known) == (new.sum(), (~new).sum())
-    assert found.describe(some.classes, [])[0].endswith(f"; left out: {(~new).sum()} participants known to the model")
+    assert found.describe(some.classes, [])[0].endswith(
+        f"; left out: {(~new).sum()} participants whose scans the model has seen"
+    )
 
 
 def test_a_rule_is_scored_with_flags_that_other_sites_gave():

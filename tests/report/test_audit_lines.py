@@ -35,14 +35,17 @@ def test_a_clean_cohort_has_no_warning():
     [
         (
             DEAD,
-            "3 scans have regions without signal in aal116; the missing regions reveal the site (50.0% of scans "
+            "3 scans have regions without signal in aal116; these regions reveal the site (50.0% of scans "
             "assigned correctly, 20.0% by chance).",
         ),
         (
             {"duplicates": [{"same_label": True}, {"same_label": False}]},
             "Duplicate scans: 2 pairs, 1 of them with different labels.",
         ),
-        ({"one_class": ["A", "B"]}, "One class only at A and B (no AUC, not used for training)."),
+        (
+            {"one_class": ["A", "B"]},
+            "Sites with one class only, which have no AUC and are not used for training: A and B.",
+        ),
         (
             {"label_by_site": {"cramers_v": 0.4, "by_chance": 0.1, "p": 0.001}},
             "The share of patients differs between sites (Cramér's V 0.40, 0.10 by chance, p = 0.001).",
@@ -67,7 +70,7 @@ def test_covariates_that_differ_are_warnings_and_the_others_one_line():
         "Age differs between classes (mean 41.2 in patients, 21 in controls; AUC 93.0% within sites, p < 0.001).",
         "Sex differs between classes (90% M in patients, 10% in controls; AUC 90.0% over all sites, p < 0.001).",
     ]
-    assert ("ok", "Similar in both classes within sites: motion and repetition time.") in lines
+    assert ("ok", "No clear difference between classes: motion and repetition time.") in lines
     assert find_audit_warnings(CLEAN | found, CLASSES) == {"covariates": "age and sex differ between classes"}
 
 

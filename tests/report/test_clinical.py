@@ -143,7 +143,7 @@ def test_few_sites_could_have_shown_nothing():
     answers = Answers(make_arm(wide))
     assert answers.detectable_auc is None, "no AUC above 100%"
     text = say("detectable", answers)
-    assert text.startswith("With 6 sites and this spread of AUCs, a test cannot distinguish any mean AUC")
+    assert text.startswith("With 6 sites and this spread of AUCs, a test cannot distinguish even a mean AUC")
 
 
 def test_calibration_says_of_what_it_is_and_repeats_the_share_of_the_slider():
@@ -328,7 +328,7 @@ def test_no_patients_where_the_classes_are_the_sexes(copy, rewrite):
     assert "patient" not in text[: text.index('<script type="application/json" id="q-data"')].lower()
     assert "share of participants labelled M" in text
     assert "a participant labelled M and one labelled F" in text
-    assert "No confound baseline without access to sex, which is the label, was run" in text
+    assert "No confound baseline was run without sex, which defines the label" in text
     assert "receives the label as a covariate" in text
     assert ">sex F<" not in text, "a group of one class has no AUC"
     card = (copy / "MODEL_CARD.md").read_text()

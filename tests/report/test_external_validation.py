@@ -113,7 +113,7 @@ def test_few_scans_have_no_auc_in_a_report(made, job, tmp_path):
         ),
         (
             lambda folder: change_json(folder / "validation.json", lambda one: one["expected"]["auc"].update(low=None)),
-            "has one end of an interval",
+            "has only one end of an interval",
         ),
     ],
 )
@@ -153,7 +153,7 @@ def test_a_report_with_predictions_is_verified_with_them(made, job, tmp_path):
     words = ("--predictions", made / "predicted-evaluated")
     command("report", job, *words).succeed()
     said = command("verify", job).succeed().text
-    assert "report.html, which shows external validation (give its --predictions)" in said
+    assert "report.html, which shows external validation (check it with --predictions)" in said
     assert "MODEL_CARD.md, which shows external validation" in said
     assert "report.html, which" not in command("verify", job, *words).succeed().text
     page = (job / "report.html").read_text()

@@ -210,6 +210,22 @@ def test_long_tables_of_studies_are_folded():
     assert "<b>" not in made
 
 
+def test_numbers_of_a_text_have_typographic_signs_and_code_has_none():
+    made = render_markdown("| a | b |\n| --- | --- |\n| -1.5 | - |\n\nvalue -0.3, `-1`, sub-01, 2026-11-19, p = 0.04\n")
+    assert ">−1.5</td>" in made
+    assert ">–</td>" in made
+    assert "value −0.3, <code>-1</code>, sub-01, 2026-11-19, p\u00a0=\u00a00.04" in made
+
+
+def test_a_text_shows_only_the_images_that_are_given():
+    assert "<img" not in render_markdown("![a](https://example.org/a.png)")
+    assert '<img src="data:x" alt="All &lt;b&gt; edges">' in render_markdown(
+        "![All <b> edges](a.png)", images={"a.png": "data:x"}
+    )
+    with pytest.raises(KeyError):
+        render_markdown("![a](b.png)", images={"a.png": "data:x"})
+
+
 def test_every_fold_of_every_seed_is_shown_by_itself(by_folds, tmp_path):
     write_report(by_folds, tmp_path / "r.html")
     text = (tmp_path / "r.html").read_text(encoding="utf-8")

@@ -83,7 +83,7 @@ def test_a_report_shows_reused_results(reused):
     text = write_report(reused).read_text(encoding="utf-8")
     assert "no method that uses connectomes has an AUC" not in text
     assert "The highest mean AUC of 2 methods" in text
-    assert "best of 2 settings" in text
+    assert "best of 2 configurations" in text
     assert "REUSED is the folder with" in text
     assert {arm.name for arm in evidence.main if arm.roc} == {"ridge", "covariates-only"}
     (line, _) = evidence.commands
@@ -292,4 +292,4 @@ def test_the_command_of_a_search(small, tmp_path):
     assert line == f"brio tune COHORT --method mlp --budget 2 --protocol loso --seeds 1 {rest}"
     text = write_report(tmp_path / "tuned").read_text(encoding="utf-8")
     assert "Settings chosen for each fold, from 2 configurations" in text
-    assert "best of 2 settings" in text
+    assert "best of 2 configurations" in text

@@ -103,7 +103,9 @@ def test_level_methods_are_called_level():
 
 def test_caution_names_networks_that_were_trained_too_briefly():
     caution = write(arm("brio", BASE, epochs=6), arm("gcn", BASE, epochs=80), arm("ridge", BASE))[2]
-    assert caution.endswith("; too few epochs may lower the score of BRIO (6 instead of 80).")
+    assert caution.endswith(
+        "; training for fewer epochs than the default may lower the score of BRIO (6 instead of 80)."
+    )
     longer = write(arm("brio", BASE, epochs=90), arm("own", BASE, epochs=2), arm("ridge", BASE))[2]
     assert "epochs" not in longer, "more is not few, and the default of an own method is not known"
 
@@ -155,6 +157,10 @@ def test_controls_above_chance_are_the_first_doubt():
     assert calm.startswith(
         "Confound baselines (other), which do not use connectomes, did not score significantly above chance"
     )
+    untested = write(arm("ridge", BASE), arm("other", [0.6], control=True))[2]
+    assert untested.startswith(
+        "Confound baselines (other) were scored at fewer than two sites, so they cannot be tested"
+    )
     assert write(arm("ridge", BASE))[2].startswith("No confound baseline was run")
 
 
@@ -164,7 +170,7 @@ def test_controls_above_chance_are_the_first_doubt():
         ({}, "excluded 3 of 100 scans and gave no warnings"),
         ({"label_by_site": {"p": 0.001}}, "warns that the share of patients differs between sites"),
         ({"label_by_site": {"p": 0.2}}, "gave no warnings"),
-        ({"dead_patterns": {"aal": {"p": 0.001}}}, "warns that missing regions reveal the site"),
+        ({"dead_patterns": {"aal": {"p": 0.001}}}, "warns that regions without signal reveal the site"),
         ({"one_class": ["A", "B"]}, "warns that 2 sites have one class only"),
         (None, "exclusions were not applied"),
     ],

@@ -76,7 +76,7 @@ def test_what_is_advised_helps(here):
     run = sorted((here / "job" / "runs").iterdir())[2]
     damage(run / "weights.safetensors", "flipped")
     assert f"{run.name}/weights.safetensors: has been changed" in (line := refuse(*resume))
-    assert "remove its folder and run the command of the job again" in line
+    assert "remove the folder of this run and run the command of the job again" in line
     shutil.rmtree(run)
     assert "4 of 5 runs are finished" in command(*resume).out
     for name in ("results.csv", "summary.json", "predictions.csv", "facts.json", "groups.csv", "audit.json"):

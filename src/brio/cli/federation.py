@@ -30,7 +30,9 @@ def start(
     ],
     method: Annotated[str, "log-ridge or ridge."] = "log-ridge",
     penalty: Annotated[settings.Positive, "Penalty, relative to the mean squared norm of a scan's features."] = 3.0,
-    iterations: Annotated[settings.Exchanges, "Number of iterations; each one after the first adds two rounds."] = 2,
+    iterations: Annotated[
+        settings.FederatedIterations, "Number of iterations; each one after the first adds two rounds."
+    ] = 2,
     evaluation: Annotated[
         str, "Evaluation: site-models, or leave-one-site-out, to which every site must agree."
     ] = "site-models",

@@ -76,6 +76,7 @@ def _make_parameter(name: str, hint: Any, default: Any, panel: str | None = None
     kind, *names, option = typing.get_args(hint) or (hint, None)
     if isinstance(option, str):
         own = [one for one in names if str(one).startswith("--")]
+        # a flag takes no value, and a metavar of one space keeps typer from showing a type
         metavar = next((one for one in names if isinstance(one, str) and one not in own), " " if kind is bool else None)
         if default is _EMPTY and not own:
             option = typer.Argument(help=option)

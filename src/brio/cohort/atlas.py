@@ -53,7 +53,7 @@ class Atlas:
             odd = self.rois[column].notna() & pd.to_numeric(self.rois[column], errors="coerce").isna()
             if odd.any():
                 problem = f"column '{column}' contains '{self.rois.loc[odd, column].iloc[0]}'"
-                raise BrioError(f"atlas '{self.name}': {problem}; coordinates must be numbers in mm, or left empty")
+                raise BrioError(f"atlas '{self.name}': {problem}; write a number in mm, or leave the cell empty")
 
     def __len__(self) -> int:
         return len(self.rois)
@@ -165,7 +165,8 @@ _BASC = "basc0*(7|12|20|36|64|122|197|325|444)"
 # Names that `load_known_atlas` takes, for messages; docs/data.md says what they are.
 KNOWN_ATLASES = (
     "aal116, cc200, power264, dosenbach160, dosenbach160-by-network, seitzman300, seitzman300-by-network, schaefer100 "
-    "to schaefer1000, difumo64 to difumo1024, harvard-oxford-cort, -cortl, -sub, basc7 to basc444"
+    "to schaefer1000, difumo64 to difumo1024, harvard-oxford-cort, harvard-oxford-cortl, harvard-oxford-sub, basc7 to "
+    "basc444"
 )
 
 
@@ -273,9 +274,9 @@ def _download(fetcher: str, **options: Any) -> Any:
         reason = take_first_line(str(cause))[:100] or type(cause).__name__
         folder = next(iter(datasets.get_data_dirs()))
         raise BrioError(
-            f"{fetcher} of nilearn could not download the atlas ({reason}); run again with a network connection, "
-            f"copy the folder {folder} from a machine that has it, or give a file: a table of the ROIs (columns "
-            "name, x, y, z, network) or, for images, a label image"
+            f"nilearn could not download the atlas with {fetcher} ({reason}); run again with an internet connection, "
+            f"copy the folder {folder} from a computer that has the atlas, or give a file instead of a name: a "
+            "label image for images, otherwise a table of ROIs (columns name, x, y, z, network)"
         ) from error
 
 

@@ -31,14 +31,19 @@ REQUIRED_COLUMNS = ("participant_id", "site", "label")
 TEXT_COLUMNS = ("participant_id", "site", "session", SCAN_ID)
 UNNAMED_CLASSES = ("0", "1")
 """Names of the classes if none are given; then only labels can be compared."""
-_OTHER_FOLDERS = {"model.json": "a model of 'brio fit'", "plan.json": "a results folder of 'brio run'"}
+_OTHER_FOLDERS = {
+    "model.json": "a model of 'brio fit'",
+    "plan.json": "a results folder of 'brio run'",
+    "predictions.html": "a folder of predictions of 'brio predict'",
+    "explanation.html": "an explanation of 'brio explain'",
+}
 IMPORT_AGAIN = "import the cohort again"
 CHANGED = "changed after the cohort was written; import the cohort again"
 
 
 @dataclass(frozen=True)
 class CohortHeader:
-    """The content of ``cohort.json``, apart from its format."""
+    """The content of ``cohort.json``, without the version of its format."""
 
     name: str
     atlas: str
@@ -50,7 +55,7 @@ class CohortHeader:
 
 @dataclass(frozen=True)
 class ParticipantRow:
-    """Columns of ``participants.tsv`` that brio reads in every cohort; site and label are optional in prediction."""
+    """Columns of ``participants.tsv`` that brio reads in every cohort; site and label are optional for prediction."""
 
     participant_id: schemas.Name
     n_frames: schemas.StoredPositiveCount
@@ -122,14 +127,14 @@ def find_filled(table: pd.DataFrame, column: str) -> np.ndarray:
 
 
 def require_filled(table: pd.DataFrame, column: str, cohort: str) -> pd.Series:
-    """Return a column of a participants table that must have a value in every row."""
+    """Return a column of a participants table; raise :class:`BrioError` unless every row has a value."""
     empty = ~find_filled(table, column)
     if empty.any() or column not in table:
         count = "the scans" if empty.all() else f"{int(empty.sum())} of {len(empty)} scans"
         first = "" if empty.all() else f" (the first is {table['participant_id'][empty].iloc[0]})"
         remedy = (
-            "brio can only predict these scans; for anything else, add the column to the participants table "
-            "and import again"
+            f"brio can only predict such scans; for any other use, add a {column} for every scan to the participants "
+            "table and import again"
         )
         raise BrioError(f"cohort '{cohort}': {count} have no {column}{first}; {remedy}")
     return table[column]
@@ -146,7 +151,7 @@ def locate_scans(n_frames: np.ndarray) -> np.ndarray:
 def format_table(table: pd.DataFrame) -> str:
     """Format a table as the tab-separated text that a cohort folder stores.
 
-    The fingerprint covers this text, so it must never change for a given table.
+    The fingerprint is computed from this text, so the text for a given table must never change.
     """
     return table.to_csv(sep="\t", index=False, na_rep=MISSING, lineterminator="\n")
 
@@ -165,7 +170,7 @@ def read_table(path: Path, row: type, remedy: str = IMPORT_AGAIN) -> pd.DataFram
 
 
 def name_other_folder(folder: Path) -> str:
-    """Name the kind of brio folder that was given instead of a cohort; empty if it is none."""
+    """Name the kind of brio folder that was given instead of a cohort; empty for any other folder."""
     return next((kind for name, kind in _OTHER_FOLDERS.items() if (folder / name).is_file()), "")
 
 
@@ -204,7 +209,7 @@ def hash_content(frames: np.ndarray, participants: str, atlas: str, classes: tup
 
 
 def hash_tables(folder: Path) -> str:
-    """Compute the hash of both tables of a folder, which is cheap enough to check on every load."""
+    """Compute one hash of both tables of a cohort folder; it is checked on every load."""
     return hashlib.sha256((folder / PARTICIPANTS).read_bytes() + (folder / ATLAS).read_bytes()).hexdigest()
 
 
@@ -217,11 +222,12 @@ def write_cohort(
     provenance: dict[str, Any] | None = None,
     labels_required: bool = True,
 ) -> Iterator[Callable[[np.ndarray, dict[str, Any]], None]]:
-    """Write scans one by one to a new cohort folder; the block gets a function that adds a scan [T, P] with its row.
+    """Write scans one by one to a new cohort folder; yield a function that adds a scan [T, P] with its row.
 
-    Scans go to a temporary folder next to ``out``. When the block ends without an error, the participants are checked,
-    the fingerprint and the hashes are computed, and the folder is renamed to ``out``. After an error it is removed.
-    Only one scan is in memory at a time. Anything that the block adds to ``provenance`` is written too.
+    Scans go to a temporary folder next to ``out``. When the ``with`` block ends without an error, the participants are
+    checked, the fingerprint and the hashes are computed, and this folder is renamed to ``out``. After an error, the
+    folder is removed. Only one scan is in memory at a time. Anything that the block adds to ``provenance`` is written
+    too.
     """
     refuse_unsafe_names([name, atlas.name, *classes], "the name of the cohort, its atlas or a class")
     out, provenance, rows = Path(out), {} if provenance is None else provenance, list[dict[str, Any]]()
@@ -303,16 +309,16 @@ class Cohort:
         Scan i is ``frames[starts[i] : starts[i] + n_frames[i]]``.
     participants : DataFrame, N rows
         One row per scan. The columns are ``participant_id``, ``n_frames``, ``site``, ``label`` (0 or 1) and any
-        covariates; ``tr`` is the repetition time in seconds, if it is known. Some or all scans to predict may lack
-        ``site`` and ``label`` (empty text and NA); jobs and the audit reject such a cohort. If participants have
-        several scans, ``session`` distinguishes these and ``brio_scan_id`` names them. Sites and labels are read from
-        the table only once, so make another cohort instead of changing the table.
+        covariates; ``tr`` is the repetition time in seconds, if it is known. In a cohort for prediction, scans may lack
+        ``site`` (empty text) and ``label`` (NA); jobs and the audit reject such a cohort. If participants have several
+        scans, ``session`` distinguishes the scans of a participant, and ``brio_scan_id`` is unique for each scan. Sites
+        and labels are read from the table only once, so make another cohort instead of changing the table.
     atlas : Atlas
         The P ROIs of the scans.
     classes : tuple of two str
         Names of the labels 0 and 1.
     provenance : dict
-        Reader, source and options from which the cohort was made.
+        Reader, source and options with which the cohort was imported.
     fingerprint : str
         Hash of the content. It identifies the cohort in every result.
     path : Path or None
@@ -385,7 +391,7 @@ class Cohort:
 
     @property
     def ids(self) -> np.ndarray:
-        """Name of each scan: ``brio_scan_id`` if scans are repeated, else ``participant_id``. Shape [N], str."""
+        """Name of each scan: ``brio_scan_id`` if the table has this column, else ``participant_id``. Shape [N], str."""
         column = SCAN_ID if SCAN_ID in self.participants else "participant_id"
         return self.participants[column].to_numpy(dtype=str)
 
@@ -429,7 +435,7 @@ class Cohort:
         return str(asks["column"]) if isinstance(asks, dict) else None
 
     def require_labels(self) -> None:
-        """Raise :class:`BrioError` unless every scan has a site and a label. Jobs and the audit call it first."""
+        """Raise :class:`BrioError` unless every scan has a site and a label, as jobs and the audit require."""
         for column in ("label", "site"):
             require_filled(self.participants, column, self.name)
 
@@ -458,9 +464,9 @@ class Cohort:
         Returns
         -------
         Cohort
-            This cohort if all scans are selected in their present order. Otherwise, a new cohort; its fingerprint
-            is computed from the fingerprint of this cohort and the selected participants, so it depends on the steps of
-            a selection.
+            This cohort if all scans are selected in their present order, otherwise a new cohort. The new fingerprint is
+            computed from the fingerprint of this cohort and the ids of the selected scans. If the same scans are
+            selected in several steps, the fingerprint is therefore different.
 
         Raises
         ------
@@ -472,7 +478,8 @@ class Cohort:
         chosen = np.asarray(keep)
         if chosen.ndim != 1 or (chosen.dtype == bool and len(chosen) != len(self)):
             raise BrioError(
-                f"a mask of shape {chosen.shape} cannot select from {len(self)} scans; give one value per scan"
+                f"an array of shape {chosen.shape} cannot select from {len(self)} scans; give a list of positions, or "
+                "a mask with one value per scan"
             )
         if chosen.dtype.kind not in "biu" and len(chosen):
             raise BrioError(f"scans are selected by position (whole numbers) or with a mask, not with {chosen.dtype}")
@@ -519,7 +526,7 @@ class Cohort:
         participant_id : sequence of N str, optional
             ``s00001``, ``s00002``, ... by default. Unique unless ``session`` is given.
         session : sequence of N values, optional
-            Session of each scan, which distinguishes several scans of one participant.
+            Session of each scan; needed if a participant has several scans.
         covariates : DataFrame, N rows, optional
             Further columns of the participants table, for example ``age``, ``sex`` and ``tr``. They must not repeat
             columns that come from other arguments or from the scans.
@@ -530,8 +537,8 @@ class Cohort:
         name : str
         provenance : dict, optional
         check_axes : bool
-            Whether to reject symmetric matrices and, without an atlas, scans with rows that seem to be ROIs. Use False
-            if the rows are in fact frames.
+            Whether to reject symmetric matrices and, without an atlas, scans whose rows seem to be ROIs. Use False if
+            the rows are in fact frames.
 
         Returns
         -------
@@ -549,12 +556,12 @@ class Cohort:
         arguments = {"site": site, "label": label, "participant_id": ids, "session": session, "covariates": covariates}
         for argument, values in arguments.items():
             if values is not None and len(values) != len(scans):
-                raise BrioError(f"{len(scans)} scans, but {len(values)} values of {argument}; give one for each scan")
+                raise BrioError(f"{argument} has {len(values)} values for {len(scans)} scans; give one value per scan")
         arrays = [convert_frames(scan, f"participant {name}") for name, scan in zip(ids, scans, strict=True)]
         for participant, array in zip(ids, arrays, strict=True):
             if array.shape[1] != arrays[0].shape[1]:
                 differ = f"{array.shape[1]} ROIs, but {ids[0]} has {arrays[0].shape[1]}"
-                raise BrioError(f"participant {participant}: {differ}; all scans need the same parcellation")
+                raise BrioError(f"participant {participant} has {differ}; all scans need the same parcellation")
         table = pd.DataFrame({"participant_id": ids, "site": list(site), "label": list(label)})
         if session is not None:
             table["session"] = [str(value) for value in session]
@@ -570,11 +577,11 @@ class Cohort:
                 refuse_fc(array, f"participant {participant}")
             if atlas is None and are_transposed(arrays):
                 rows = (
-                    f"the scans have {arrays[0].shape[0]} rows, which correlate in the same way in all scans, "
-                    "as ROIs do"
+                    f"the rows of the scans seem to be ROIs: the {arrays[0].shape[0]} rows correlate in the same way "
+                    "in all scans"
                 )
-                remedy = "rows must be frames: transpose the scans, or call Cohort.from_scans(..., check_axes=False)"
-                raise BrioError(f"{rows}, and {arrays[0].shape[1]} columns, which do not; {remedy}")
+                remedy = "transpose the scans or, if rows are frames, call Cohort.from_scans(..., check_axes=False)"
+                raise BrioError(f"{rows}, and the {arrays[0].shape[1]} columns do not; {remedy}")
         lengths = np.array([len(array) for array in arrays], dtype=np.int64)
         table["n_frames"] = lengths
         frames = np.concatenate(arrays)
@@ -597,7 +604,7 @@ class Cohort:
     def save(self, path: str | Path) -> Cohort:
         """Write the cohort to a new folder of npy, tsv and json files, and load it from that folder.
 
-        Cohorts of scans to predict, without sites and labels, can be saved too.
+        A cohort without sites and labels, for prediction, can also be saved.
 
         Parameters
         ----------
@@ -622,8 +629,8 @@ class Cohort:
     def load(cls, path: str | Path) -> Cohort:
         """Open a cohort folder.
 
-        The frames are memory-mapped and not read. This method checks the hash of the tables. The frames may be many
-        gigabytes, so only :meth:`verify` checks them; jobs and :meth:`BrioClassifier.fit` call it first.
+        This method checks the hash of the tables but only memory-maps the frames, which may take many gigabytes. To
+        check the frames as well, call :meth:`verify`, as jobs and :meth:`BrioClassifier.fit` do before they start.
 
         Parameters
         ----------

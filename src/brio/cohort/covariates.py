@@ -40,26 +40,26 @@ def _read_column(cohort: Cohort, name: str, requester: str) -> np.ndarray:
     column, needed = COVARIATE_COLUMNS[name], f"{requester} needs the {name} of every participant"
     if column not in cohort.participants:
         raise BrioError(
-            f"{needed}; the participants table of cohort '{cohort.name}' has no column '{column}': "
-            "add it and import again"
+            f"{needed}, but the participants table of cohort '{cohort.name}' has no column '{column}'; "
+            "add this column and import again"
         )
     if column == cohort.label_covariate:
         raise BrioError(
-            f"{needed}, but the labels are computed from that column, so the method would be given "
-            "the answer; leave the method out"
+            f"{needed}, but the labels are computed from the column '{column}', so the method would "
+            "be given the answer; leave out this method"
         )
     values = cohort.participants[column]
     if name == "sex":
         numbers = _convert_sex(values, cohort.ids, f"{requester}: sex")
     else:
-        remedy = f"write a number in the column '{column}', or leave the cell empty, then import again"
+        remedy = f"write a number in the column '{column}' and import again"
         numbers = _convert_numbers(values, cohort.ids, f"{requester}: {name}", remedy)
     missing = numbers.isna().to_numpy()
     if missing.all() or (missing.any() and name not in _MAY_BE_MISSING):
         count = (
             f"{int(missing.sum())} of {len(missing)} participants have no value (the first is {cohort.ids[missing][0]})"
         )
-        raise BrioError(f"{needed}; {count}: fill in column '{column}', or leave these participants out")
+        raise BrioError(f"{needed}, but {count}; fill in column '{column}', or leave out these participants")
     return numbers.to_numpy(dtype=float)
 
 
@@ -79,7 +79,7 @@ def _convert_sex(values: pd.Series, names: np.ndarray, what: str) -> pd.Series:
     unknown = (text.notna() & codes.isna()).to_numpy()
     if unknown.any():
         value = values[unknown].iloc[0]
-        remedy = "write F and M, or import again with --male and --female"
+        remedy = "write F or M, or import again with --male and --female"
         raise BrioError(f"{what} of participant {names[unknown][0]} is '{value}'; {remedy}")
     return codes
 
@@ -94,9 +94,9 @@ def read_repetition_times(cohort: Cohort, requester: str) -> np.ndarray:
     if not (tr > 0).all():
         lack = f"participant {cohort.ids[~(tr > 0)][0]} has no value"
         if "tr" not in cohort.participants:
-            lack = f"the cohort '{cohort.name}' has no column 'tr'"
-        remedy = "write it in seconds, or give --set bold_tr=none to use the frames without resampling"
-        raise BrioError(f"{requester} needs the repetition time (column 'tr') of every scan; {lack}: {remedy}")
+            lack = f"cohort '{cohort.name}' has no such column"
+        remedy = "write this time in seconds, or give --set bold_tr=none to use the frames without resampling"
+        raise BrioError(f"{requester} needs the repetition time (column 'tr') of every scan, but {lack}; {remedy}")
     for name, seconds in zip(cohort.ids, tr.tolist(), strict=True):
         require_repetition_time(seconds, f"{requester}: the repetition time (column 'tr') of participant {name}")
     return tr
@@ -117,9 +117,11 @@ def read_hemispheres(cohort: Cohort, requester: str) -> np.ndarray:
         side = np.sign(rois["x"].to_numpy(dtype=float).round(1)).astype(np.int64)
     else:
         lack = f"atlas '{cohort.atlas.name}' has no column 'hemi' or 'x'"
-        raise BrioError(f"{requester} needs the hemisphere of each ROI; {lack}: import with a table that has one")
+        raise BrioError(f"{requester} needs the hemisphere of each ROI, but {lack}; add it with 'brio atlas'")
     if min((side < 0).sum(), (side > 0).sum()) < 2:
-        raise BrioError(f"{requester} needs two ROIs in each hemisphere, but atlas '{cohort.atlas.name}' has fewer")
+        raise BrioError(
+            f"{requester} needs at least two ROIs in each hemisphere, but atlas '{cohort.atlas.name}' has fewer"
+        )
     return side
 
 
@@ -182,10 +184,10 @@ def relabel(cohort: Cohort, question: str, min_class: int = 5) -> Cohort:
     reserved = {*REQUIRED_COLUMNS, *TEXT_COLUMNS, "n_frames"}
     offered = [str(name) for name in cohort.participants.columns if name not in reserved]
     if column in reserved:
-        why = "it identifies scans or sites, or holds the labels of the cohort"
+        why = "ask about a covariate, not about identifiers, sites, labels or n_frames"
         raise BrioError(f"column '{column}' cannot be used as a question: {why}")
     if column not in offered:
-        hint = nearest(column, offered) if offered else "it has no covariates; add one to the table and import again"
+        hint = nearest(column, offered) if offered else "the table has no covariates; add one and import again"
         raise BrioError(
             f"the participants table of cohort '{cohort.name}' has no column '{column}' for this question; {hint}"
         )
@@ -201,14 +203,14 @@ def relabel(cohort: Cohort, question: str, min_class: int = 5) -> Cohort:
     known, leaves = label >= 0, f"the question '{question}' leaves"
     for k, name in enumerate(classes):
         if not (label == k).any():
-            none = f"no participant is '{name}' ({known.sum()} participants have a value in column '{column}')"
+            none = f"none of the {known.sum()} participants with a value in column '{column}' is '{name}'"
             raise BrioError(f"{leaves} only one class: {none}; ask another question")
     of_class = pd.crosstab(sites[known], label[known])
     small = of_class.index[of_class.min(axis=1) < min_class].tolist()
     used = known & ~np.isin(sites, small)
     if not used.any():
         remedy = "ask another question, or accept smaller sites with --set audit.min_class=N"
-        raise BrioError(f"{leaves} no site with {min_class} participants of each class; {remedy}")
+        raise BrioError(f"{leaves} no site with at least {min_class} participants in each class; {remedy}")
     scans = np.flatnonzero(used[member])
     selected = cohort.select(scans)
     table = selected.participants.copy()
@@ -246,7 +248,7 @@ def leave_out_sites(cohort: Cohort, names: Sequence[str]) -> Cohort:
             raise BrioError(f"there is no site '{name}' to leave out; {nearest(name, cohort.sites.tolist())}")
     left_out = np.isin(cohort.sites, names)
     if left_out.all():
-        raise BrioError(f"cohort '{cohort.name}' has no sites other than {shorten_list(names)}; leave out fewer")
+        raise BrioError(f"cohort '{cohort.name}' has no sites other than {shorten_list(names)}; leave out fewer sites")
     return cohort.select(~left_out)
 
 
@@ -266,7 +268,10 @@ def describe_question(cohort: Cohort) -> str:
         left_out.append(f"{format_count(asks['at_small_sites'], 'participant')} at {small} ({', '.join(sites)})")
     sentence += f"; left out: {' and '.join(left_out)}" if left_out else ""
     if asks["question"].endswith(SITE_MEDIAN):
-        sentence += "; the median of a site is taken over all its participants: it defines the label and is not learned"
+        sentence += (
+            "; the median of a site is computed from all its participants, because it defines the label and is "
+            "not learned"
+        )
     return sentence
 
 
@@ -276,7 +281,7 @@ Answer = tuple[np.ndarray, tuple[str, str]]
 
 def _compare_numbers(column: str, values: pd.Series, asked: str, sites: np.ndarray, participants: np.ndarray) -> Answer:
     """Assign label 1 above a number or the median of the site, 0 up to it, and -1 if there is no value."""
-    remedy = f"which is not a number; ask '{column}=VALUE', or correct the table and import again"
+    remedy = f"correct this value and import again, or ask '{column}=VALUE'"
     numbers = _convert_numbers(values, participants, f"'{column}'", remedy)
     if asked == SITE_MEDIAN:
         limit, name = numbers.groupby(sites).transform("median"), "site median"
@@ -304,13 +309,13 @@ def _compare_values(column: str, values: pd.Series, asked: str | None, participa
             is_continuous = pd.to_numeric(text, errors="coerce").notna().sum() == text.notna().sum()
             compared = f"{column}>NUMBER' or '{column}>{SITE_MEDIAN}" if is_continuous else f"{column}=VALUE"
             remedy = f"ask '{compared}'" if len(distinct) > 2 else "ask about another column"
-            raise BrioError(f"column '{column}' has {held}, but brio separates two classes; {remedy}")
+            raise BrioError(f"column '{column}' has {held}, but a question needs two classes; {remedy}")
         one, classes = distinct[1], (f"{column} {distinct[0]}", f"{column} {distinct[1]}")
     else:
         found = [value for value in distinct if value.casefold() == _write_value(asked).casefold()]
         if not found:
             held = shorten_list(distinct, _MOST_SHOWN)
-            raise BrioError(f"no participant has the value '{asked}' in column '{column}'; the column has {held}")
+            raise BrioError(f"no participant has the value '{asked}' in column '{column}'; this column contains {held}")
         one, classes = found[0], (f"{column} other than {found[0]}", f"{column} {found[0]}")
     return np.where(text.notna(), text == one, -1).astype(np.int64), classes
 

@@ -90,7 +90,7 @@ def name_repeated_scans(table: pd.DataFrame, where: str) -> pd.DataFrame:
             participant = several.index[several > 1][0]
             values = " and ".join(known[owner == participant].dropna().unique()[:2])
             remedy = (
-                f"all scans of a participant need the same {column}: correct the table, or keep one scan "
+                f"all scans of a participant need the same {column}, so correct the table, or keep one scan "
                 "with --sessions first"
             )
             raise BrioError(f"{where}: participant {participant} has scans with {column} {values}; {remedy}")
@@ -99,7 +99,7 @@ def name_repeated_scans(table: pd.DataFrame, where: str) -> pd.DataFrame:
     twice = table[SCAN_ID].duplicated()
     if twice.any():
         row = table[twice].iloc[0]
-        scans = f"two scans of session '{row['session']}' (scan {row[SCAN_ID]})"
+        scans = f"two scans of session '{row['session']}' ({row[SCAN_ID]})"
         raise BrioError(f"{where}: participant {row['participant_id']} has {scans}; give each scan its own session")
     return table
 

@@ -18,7 +18,7 @@ _ALLOWED = (*_CONDITIONS, ast.Name, ast.List, ast.Tuple, ast.Load, ast.Constant)
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _FORMS = (
     "write comparisons such as \"age >= 18 and site in ['A', 'B']\", joined by and, or, not (write == for equal, "
-    "put text in quotes, and put names that are not a single word in `backticks`)"
+    "put text in quotes, and put column names that are not a single word in `backticks`)"
 )
 _QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'|`([^`]*)`")  # texts, and names of columns in backticks
 
@@ -80,10 +80,10 @@ def _check_kinds(node: ast.Compare, compared: pd.DataFrame, columns: dict[str, s
         elif isinstance(part, ast.Name) and not pd.api.types.is_numeric_dtype(values := compared[part.id]):
             words = values[pd.to_numeric(values, errors="coerce").isna()].dropna()
             texts.append(
-                f"column '{columns[part.id]}', which has text{f' (such as {words.iloc[0]!r})' if len(words) else ''},"
+                f"the text in column '{columns[part.id]}'{f' (such as {words.iloc[0]!r})' if len(words) else ''}"
             )
         else:
             has_numbers |= isinstance(part, ast.Constant | ast.Name)
     if texts and (has_numbers or any(isinstance(sign, _ORDERS) for sign in node.ops)):
-        problem = f"compares {texts[0]} by order or with a number"
+        problem = f"compares {texts[0]} with a number, or by < or >"
         raise BrioError(f"{option} {problem}; put quotes only around text, and compare text with == or in")

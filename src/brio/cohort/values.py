@@ -111,5 +111,5 @@ def check_numbers(table: pd.DataFrame, where: str, text_columns: Iterable[str]) 
         if None not in numbers and True in odd:
             row = rows[odd.index(True)]
             cell = f"{str(values[row])[:40]} in row {row + 1} (participant {table['participant_id'].iloc[row]})"
-            remedy = "correct it, leave the cell empty, or remove the column"
+            remedy = "correct the cell, leave it empty, or remove the column"
             raise BrioError(f"{where}: column '{column}' is {cell}, which is out of range; {remedy}")

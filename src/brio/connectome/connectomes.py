@@ -114,7 +114,7 @@ class Connectomes:
         require_memory(
             n * p * p * dtype.itemsize,
             f"{n} connectomes of {p} ROIs need",
-            "select scans, or choose an atlas with fewer ROIs",
+            "select fewer scans, or choose an atlas with fewer ROIs",
             free=find_free_memory(self.device),
         )
         self.full = torch.empty(n, p, p, dtype=dtype, device=self.device)
@@ -136,7 +136,7 @@ class Connectomes:
                 self._gaps[i] = kept - kept[:1]
             self.n_frames[i] = len(frames)
             if (len(frames) < LEAST_FRAMES and not self.without_frames) or not alive[i].any():
-                usable = f"{len(frames)} usable frames and {int(alive[i].sum())} ROIs with signal"
+                usable = f"{len(frames)} usable frames and {int(alive[i].sum())} ROIs with signal are too few"
                 usable = "all correlations are 0 or missing" if self.without_frames else usable
                 raise BrioError(f"participant {cohort.ids[i]}: {usable}; exclude the scan, as 'brio audit' proposes")
             return frames

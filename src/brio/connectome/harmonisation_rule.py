@@ -50,7 +50,7 @@ class HarmonisationRule:
             object.__setattr__(self, "covariates", TRUTH[text])
             return
         names, known = set(text.split(",")), ", ".join(COVARIATE_COLUMNS)
-        rule = f"some of {known}, separated by commas, if harmonise.kind is residualise"
+        rule = f"one or more of {known}, separated by commas, if harmonise.kind is residualise"
         require(names <= set(COVARIATE_COLUMNS), "harmonise.covariates", self.covariates, rule)
         require(self.unseen == "identity", "harmonise.unseen", self.unseen, "left out if harmonise.kind is residualise")
         # one spelling, so that a run has one name
@@ -81,5 +81,5 @@ def require_covariates(values: np.ndarray, rule: HarmonisationRule, where: str) 
     """
     for name, column in zip(rule.covariate_names, values.T, strict=True):
         if np.isnan(column).all():
-            lack = f"no source scan has a value of {name}, so its effect cannot be learned"
+            lack = f"no source scan has a value for {name}, so its effect cannot be learned"
             raise BrioError(f"{where}: {lack}; leave {name} out of harmonise.covariates")

@@ -306,7 +306,7 @@ def list_sessions(cohort: Cohort) -> list[np.ndarray] | None:
     for i, lengths in enumerate(sessions):
         if len(lengths) > 1 and lengths.sum() != cohort.n_frames[i]:
             differ = f"its {len(lengths)} sessions have {lengths.sum()} frames, but the scan has {cohort.n_frames[i]}"
-            remedy = "scans with averaged connectomes cannot be cut: import them with --sessions join or all"
+            remedy = "a scan with an averaged connectome cannot be cut; import it with --sessions join or all"
             raise BrioError(f"participant {cohort.ids[i]}: {differ}; {remedy}")
     return [lengths if len(lengths) > 1 else cohort.n_frames[i : i + 1] for i, lengths in enumerate(sessions)]
 

@@ -22,7 +22,7 @@ from ..cohort.values import refuse_unsafe_names
 from ..errors import BrioError, file_error
 from ..models.text import fill_text
 from ..schemas import StoredCount, StoredNonNegative, StoredShare, from_json, parse_json, read_bounded, to_json
-from ..settings import Exchanges
+from ..settings import FederatedIterations
 from ..storage import write_atomically
 from ..version import __version__
 from .equations import Spread
@@ -48,7 +48,7 @@ class Terms:
     rois: dict[str, list[Any]] = field(repr=False)  # columns of a table, in the order that scans must have
     classes: tuple[str, str]
     penalty: Annotated[float, Meta(gt=0, le=1e6)] = 3.0  # in units of the mean squared norm of the features
-    iterations: Exchanges = 2
+    iterations: FederatedIterations = 2
     evaluation: Literal["site-models", "leave-one-site-out"] = "site-models"
     n_sites: Annotated[int, Meta(ge=LEAST_SITES)] = LEAST_SITES  # that answer before the first round is closed
     label: str | None = None  # the question, where it is not the label of the cohorts

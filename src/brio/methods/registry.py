@@ -189,7 +189,7 @@ def method(
     transductive : bool
         Whether the fit uses unlabelled scans of the test site.
     control : bool
-        Whether the method is a confound baseline. Such a method reads no connectome, so an AUC above chance is a
+        Whether the method is a confound baseline. Such a method uses no connectome, so an AUC above chance is a
         warning about the cohort.
 
     Returns

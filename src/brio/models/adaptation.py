@@ -73,7 +73,7 @@ def choose_widths(evidence: Evidence | None, slope: float | None = None, interce
     """Choose the widths of the prior: those given, or else those between sites in the evidence, or else the default."""
     for name, width in (("slope", slope), ("intercept", intercept)):
         if width is not None and not (np.isfinite(width) and width > 0):
-            raise BrioError(f"the {name} cannot be shrunk with a standard deviation of {width}; give a number above 0")
+            raise BrioError(f"the width of the prior of the {name} is {width}; give a number above 0")
     widths = PriorWidths()
     if evidence is not None and evidence.slope_sd is not None and evidence.intercept_sd is not None:
         mean = max(evidence.slope.value or 1.0, 0.5)  # of the logarithm, to first order

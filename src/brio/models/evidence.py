@@ -119,7 +119,9 @@ def describe_differing_settings(job: StoredJob, method: Method, harmonisation: H
         value, words, options = _FINAL_SETTINGS.get(key, (None, "", ""))
         if key in _FINAL_SETTINGS and own.get(key) == value:
             command = f"brio run COHORT --method {method.name}{question} --seeds 3 {options} --out RESULTS"
-            sentences.append(f"{words}; to evaluate the model's settings, use --evaluate or a folder of '{command}'")
+            sentences.append(
+                f"{words}; to evaluate these settings, use --evaluate, or --evidence RESULTS after '{command}'"
+            )
         else:
             values = " or ".join(dict.fromkeys(str(one[key]) for one in evaluated if key in one))
             parts.append(f"{key} ({values} in the evidence, {own.get(key)} in the model)")
@@ -131,10 +133,12 @@ def read_evidence_job(folder: str | Path, method: str, cohort: Cohort | None = N
     job = StoredJob.read(Path(folder))
     if method not in job.summary.methods:
         has = ", ".join(job.summary.methods)
-        raise BrioError(f"{folder}: evaluated {has}, not '{method}'; give a folder of 'brio run --method {method}'")
+        raise BrioError(
+            f"{folder}: has results of {has}, but not of '{method}'; give a folder of 'brio run --method {method}'"
+        )
     if job.summary.protocol != "loso":
         raise BrioError(
-            f"{folder}: was evaluated by k-fold, which does not test new sites; run it with --protocol loso"
+            f"{folder}: was evaluated by k-fold, which does not test new sites; repeat 'brio run' with --protocol loso"
         )
     if job.predictions is None:
         raise BrioError(
@@ -163,7 +167,7 @@ def compare_participants(job: StoredJob, method: str, cohort: Cohort) -> tuple[s
     n_own, n_common = (pairs["found"] != "right_only").sum(), len(common)
     n_differing = int((common["own"] != common["label"]).sum())
     if job.summary.atlas != cohort.atlas.name:
-        problem = f"was evaluated in the atlas '{job.summary.atlas}', but the model is fitted in '{cohort.atlas.name}'"
+        problem = f"was evaluated with the atlas '{job.summary.atlas}', but the model uses '{cohort.atlas.name}'"
     elif names[0] != names[1] and list(UNNAMED_CLASSES) not in names:
         problem = (
             f"cannot be evidence for this model: its classes are {' and '.join(theirs)}, but those of the model are "
@@ -239,13 +243,13 @@ class CallRule:
     def describe(self) -> str:
         """Describe what the rule achieved at the sites of the evidence, with the underlying counts."""
         if not self.n_called:
-            return f"none of {self.n_participants} participants without a flag was called at left-out sites"
+            return f"none of {self.n_participants} participants without a flag was called"
         accuracy = self.accuracy
         return (
-            f"{self.coverage:.0%} of participants without a flag, {self.n_right / self.n_called:.1%} of them correct "
-            f"({self.n_right} of {self.n_called} called, of {self.n_participants} such participants, at sites whose "
-            f"threshold was chosen without them; 95% interval {format_percent(accuracy.low)} to "
-            f"{format_percent(accuracy.high)}%)"
+            f"{self.coverage:.0%} of {self.n_participants} participants without a flag were called, "
+            f"{self.n_right / self.n_called:.1%} of them correctly ({self.n_right} of {self.n_called}; 95% interval "
+            f"{format_percent(accuracy.low)} to {format_percent(accuracy.high)}%), if the threshold for each site is "
+            "chosen on the other sites"
         )
 
 
@@ -259,7 +263,7 @@ class Estimate:
 
     def __post_init__(self) -> None:
         if (self.low is None) != (self.high is None):
-            raise BrioError("has one end of an interval; both or none are expected")
+            raise BrioError("has only one end of an interval; expected both ends or neither")
 
     @property
     def ends(self) -> tuple[float, float] | None:
@@ -329,7 +333,7 @@ class Evidence:
     @property
     def protocol_in_words(self) -> str:
         """Say which model each site scored: one fitted without it or, in a federation, the mean of others."""
-        return "each left out in turn" if self.brier is not None else "each scoring the mean of the other sites' models"
+        return "each left out in turn" if self.brier is not None else "each testing the mean of the other sites' models"
 
     @property
     def averaged_sites(self) -> str:
@@ -366,7 +370,7 @@ def gather_evidence(
         differences += compare_participants(job, name, connectomes.cohort)
     elif not is_same_cohort:
         raise BrioError(
-            f"{folder}: does not have the scans of the model; give the cohort of the model, or a job of that cohort"
+            f"{folder}: does not evaluate the scans of the model; give the cohort of the model, or a job of that cohort"
         )
     own = job.predictions[job.predictions["method"] == name]
     summary = job.summary.methods[name]

@@ -1,4 +1,4 @@
-"""Explain what a model reads, as tables, and test whether it reads the same in other scans and without one site."""
+"""Describe what a model uses in tables, and test whether it uses the same in other scans and without one site."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..protocol import Fold, make_training_fold
 from ..settings import ReestimatesOrNone, require, require_number
 from ..training import Explanation, Run
 from .model import Model, check_atlas
-from .patterns import CohortReading, RoiGroups, compute_shares, find_varying, group_rois, read_scans, summarise_reading
+from .patterns import CohortPatterns, RoiGroups, compute_shares, explain_scans, find_varying, group_rois, summarise_run
 
 LEAST_SITES = 3
 STRONGEST = 15
@@ -49,9 +49,9 @@ def find_reason_against_refits(model: Model) -> str:
     if explanation is None or explanation.coefficients is None:
         return f"'{method.name}' has no coefficients of edges, and factors of two fits cannot be matched"
     if method.facts.epochs is not None:
-        return f"'{method.name}' is a neural network; only closed-form methods are fitted again"
+        return f"'{method.name}' is a neural network; only closed-form methods can be fitted again"
     if method.needs_validation:
-        return f"'{method.name}' needs validation scans, which a fit without a site does not have"
+        return f"'{method.name}' needs validation scans, which fits without a site do not have"
     return ""
 
 
@@ -60,7 +60,7 @@ Weights = tuple[np.ndarray, np.ndarray]
 
 
 class SitePatterns(NamedTuple):
-    """What models read if each is fitted without one of E sites."""
+    """What models use if each is fitted without one of E sites."""
 
     pattern: np.ndarray  # [E, edges], over the scans that each was fitted to
     # each fit beside the whole model (correlations over edges), and beside the difference between the classes at the
@@ -99,13 +99,13 @@ def refit_without_each_site(
         (fitted,) = method.fit(connectomes, [run]) if together is None else [together[k]]
         inputs = method.gather_inputs(connectomes)
         left_out = run.fold.test
-        explanation, read = method.explain(fitted), read_scans(method, fitted, inputs, run.fold.source)
-        there = read_scans(method, fitted, inputs, left_out, label=cohort.labels[left_out])
+        explanation, explained = method.explain(fitted), explain_scans(method, fitted, inputs, run.fold.source)
+        there = explain_scans(method, fitted, inputs, left_out, label=cohort.labels[left_out])
         assert explanation is not None
         assert explanation.coefficients is not None
-        assert read.pattern is not None
+        assert explained.pattern is not None
         assert there.difference is not None
-        pattern, difference = read.pattern[0], there.difference[0]
+        pattern, difference = explained.pattern[0], there.difference[0]
         patterns.append(pattern)
         shares.append([_compare_strongest(pattern, difference, n) for n in sizes])
         rows.append(
@@ -211,7 +211,7 @@ def _rank(values: np.ndarray) -> np.ndarray:
 
 
 def tabulate_factors(
-    model: Model, members: Sequence[Explanation], reading: CohortReading | None
+    model: Model, members: Sequence[Explanation], cohort_patterns: CohortPatterns | None
 ) -> tuple[pd.DataFrame | None, pd.DataFrame | None]:
     """Tabulate the factors of every member, and which ROIs make up each; None where a method has no factors.
 
@@ -231,10 +231,10 @@ def tabulate_factors(
         seed, numbers = model.members[k].fitted.run.seed, np.arange(J) + 1
         table = pd.DataFrame({"seed": seed, "factor": numbers} | patterns.list_factors(model.classes))
         table["rois"] = [", ".join(names[np.argsort(-row, kind="stable")[:_TOP_ROIS]]) for row in member.assignment]
-        if reading is not None:
-            table = table.assign(**reading.patterns[k].list_factors(model.classes, "_cohort"))
-        if reading is not None and reading.reestimated:
-            margin, a = reading.reestimated[k][:2]
+        if cohort_patterns is not None:
+            table = table.assign(**cohort_patterns.patterns[k].list_factors(model.classes, "_cohort"))
+        if cohort_patterns is not None and cohort_patterns.reestimated:
+            margin, a = cohort_patterns.reestimated[k][:2]
             assert a is not None
             shares = np.stack([compute_shares(a[:, i], margin[:, i]) for i in range(a.shape[1])])
             table["share_sd_reestimates"] = shares.std(0, ddof=1)
@@ -255,7 +255,7 @@ LEAST_SCANS = 10
 
 @dataclass(frozen=True, eq=False)
 class ModelExplanation:
-    """What a model reads, as tables. Values of several members are averaged, except those of factors."""
+    """Tables of what a model uses. Values of several members are averaged, except those of factors."""
 
     model: Model
     members: tuple[Explanation, ...]  # one for each member of the model
@@ -266,7 +266,7 @@ class ModelExplanation:
     profiles: pd.DataFrame | None
     sites: pd.DataFrame | None
     new_sites: pd.DataFrame | None
-    reading: CohortReading | None  # what was read of the scans that were given
+    cohort_patterns: CohortPatterns | None  # patterns in the scans that were given
 
 
 def explain_model(
@@ -278,7 +278,7 @@ def explain_model(
     device: str = "auto",
     progress: Progress = silent,
 ) -> ModelExplanation:
-    """Explain what a model reads.
+    """Explain what a model uses.
 
     A model stores its coefficients, its factors, and their patterns over the scans it was fitted to. Scans are needed
     only for patterns in other scans and for stability.
@@ -295,10 +295,10 @@ def explain_model(
         )
     coefficients, pattern = _average(m.coefficients for m in members), _average(p.pattern for p in model.patterns)
     weights = None if coefficients is None or pattern is None else (coefficients, pattern)
-    reading: CohortReading | None = None
+    cohort_patterns: CohortPatterns | None = None
     by_site: SitePatterns | None = None
     if sites and cohort is None:
-        raise BrioError("leaving out sites needs a cohort: give the scans that the model was fitted to (--cohort)")
+        raise BrioError("leaving out sites requires scans; give the scans that the model was fitted to (--cohort)")
     if sites and (reason := find_reason_against_refits(model)):
         raise BrioError(f"cannot leave out sites: {reason}")
     if cohort is not None:
@@ -317,7 +317,7 @@ def explain_model(
         compute = resolve_device(device)
         plain = Connectomes(cohort, compute.torch_device)
         with compute.network_precision():
-            reading = _read_cohort(model, plain, reestimates, progress)
+            cohort_patterns = _explain_cohort(model, plain, reestimates, progress)
             if sites and weights is not None:
                 by_site = refit_without_each_site(model, plain, weights, progress)
     groups = group_rois(model.atlas, model.mean)
@@ -328,11 +328,11 @@ def explain_model(
             within = member.assignment / np.where(total > 0, total, 1.0)  # parts of the ROIs, which sum to one
             emphases.append(member.assignment.shape[1] * own.factor_share @ within)
     stability = {
-        "cohort": _average(p.pattern for p in reading.patterns) if reading else None,
-        "reestimates": _average(r.pattern for r in reading.reestimated) if reading else None,
+        "cohort": _average(p.pattern for p in cohort_patterns.patterns) if cohort_patterns else None,
+        "reestimates": _average(r.pattern for r in cohort_patterns.reestimated) if cohort_patterns else None,
         "sites": None if by_site is None else by_site.pattern,
     }
-    factors, profiles = tabulate_factors(model, members, reading)
+    factors, profiles = tabulate_factors(model, members, cohort_patterns)
     return ModelExplanation(
         model=model,
         members=members,
@@ -343,11 +343,11 @@ def explain_model(
         profiles=profiles,
         sites=None if by_site is None else by_site.sites,
         new_sites=None if by_site is None else by_site.new_sites,
-        reading=reading,
+        cohort_patterns=cohort_patterns,
     )
 
 
-def _read_cohort(model: Model, plain: Connectomes, K: int, progress: Progress) -> CohortReading:
+def _explain_cohort(model: Model, plain: Connectomes, K: int, progress: Progress) -> CohortPatterns:
     """Explain the scans, and K re-estimates of each, with every member."""
     cohort, scans = plain.cohort, np.arange(len(plain))
     label = np.full(len(plain), -1)
@@ -358,12 +358,12 @@ def _read_cohort(model: Model, plain: Connectomes, K: int, progress: Progress) -
     for k, member in enumerate(model.members):
         progress(f"patterns of {len(plain)} scans", k / len(model.members))
         inputs = model.gather_inputs(plain, member)
-        read = read_scans(model.method, member.fitted, inputs, scans)
-        if not find_varying(read.margin).all():
+        explained = explain_scans(model.method, member.fitted, inputs, scans)
+        if not find_varying(explained.margin).all():
             raise BrioError(f"{cohort.name}: the model has the same margin for every scan, so there is no pattern")
-        patterns.append(summarise_reading(read, label))
+        patterns.append(summarise_run(explained, label))
         if K:
-            reestimated.append(read_scans(model.method, member.fitted, inputs, scans, request))
+            reestimated.append(explain_scans(model.method, member.fitted, inputs, scans, request))
     learned = model.find_learned_scans(cohort)
     is_training = model.was_fitted_to(cohort) and bool(learned.all())
-    return CohortReading(cohort.name, int(learned.sum()), is_training, tuple(patterns), tuple(reestimated))
+    return CohortPatterns(cohort.name, int(learned.sum()), is_training, tuple(patterns), tuple(reestimated))

@@ -241,12 +241,13 @@ def write_explanation(
 
 def describe_explanation(explanation: ModelExplanation) -> str:
     """Write the page of an explanation as Markdown."""
-    edges, rois, reading = explanation.edges, explanation.rois, explanation.reading
+    edges, rois, cohort_patterns = explanation.edges, explanation.rois, explanation.cohort_patterns
     pairs = zip(explanation.members, explanation.model.patterns, strict=True)
     shares = [m.coefficients @ p.pattern for m, p in pairs if m.coefficients is not None and p.pattern is not None]
     ranked_by = ["emphasis"] if edges is None else ["absolute_pattern", "signed_pattern"]
     ranked_by += [name for name in rois if name.startswith("lowest_rank")]
-    hidden = "_cohort" if reading is not None and reading.is_training else None  # says the same of the same scans
+    repeated = cohort_patterns is not None and cohort_patterns.is_training
+    hidden = "_cohort" if repeated else None  # the same values, from the same scans
 
     def show(table: pd.DataFrame) -> str:
         columns = [
@@ -267,7 +268,7 @@ def describe_explanation(explanation: ModelExplanation) -> str:
         edge_values=sorted({member.edge_values for member in explanation.members}),
         share_of_edges=np.mean(shares) if shares else None,
         compared=STRONGEST,
-        scans_read=_name_scans(explanation),
+        scans_named=_name_scans(explanation),
         missing=_list_what_is_missing(explanation),
         figures={"matrix": MATRIX, "brain": BRAIN, "chords": CHORDS},
         has_brain=not _find_reason_against_brain(explanation),
@@ -285,14 +286,14 @@ def _write_column(column: pd.Series) -> list[str]:
 
 def _name_scans(explanation: ModelExplanation) -> list[str]:
     """Describe in one line the scans that were given, if any."""
-    reading = explanation.reading
-    if reading is None:
+    own = explanation.cohort_patterns
+    if own is None:
         return []
-    others = explanation.model.training.n_scans - reading.n_learned
-    seen = f"the model was fitted to {reading.n_learned or 'none'} of them"
-    seen += f" and to {format_count(others, 'other')}" if reading.n_learned and others > 0 else ""
-    scans = "the scans that the model was fitted to" if reading.is_training else seen
-    return [f"read on {reading.patterns[0].n_scans} scans of {escape_markdown(reading.name)}: {scans}"]
+    others = explanation.model.training.n_scans - own.n_learned
+    seen = f"; the model was fitted to {own.n_learned or 'none'} of them"
+    seen += f" and to {format_count(others, 'other')}" if own.n_learned and others > 0 else ""
+    scans = ", the scans that the model was fitted to" if own.is_training else seen
+    return [f"stability was measured in {own.patterns[0].n_scans} scans of {escape_markdown(own.name)}{scans}"]
 
 
 def _find_reason_against_brain(explanation: ModelExplanation) -> str:
@@ -306,14 +307,14 @@ def _find_reason_against_brain(explanation: ModelExplanation) -> str:
 
 def _list_what_is_missing(explanation: ModelExplanation) -> list[str]:
     """List what was not computed, and how to compute it."""
-    reading, missing = explanation.reading, []
-    if reading is None or not reading.reestimated:
-        given = (
-            "no scans were given (--cohort)" if reading is None else "no re-estimates were requested (--reestimates)"
-        )
-        missing.append(f"stability under re-estimation: {given}")
+    own, missing = explanation.cohort_patterns, []
+    if own is None or not own.reestimated:
+        reason = "no scans were given; use --cohort"
+        if own is not None:
+            reason = "no re-estimates were requested; use --reestimates"
+        missing.append(f"stability under re-estimation: {reason}")
     if explanation.sites is None:
-        reason = find_reason_against_refits(explanation.model) or "not requested (--cohort with --sites)"
+        reason = find_reason_against_refits(explanation.model) or "not requested; use --cohort with --sites"
         missing.append(f"stability over left-out sites: {reason}")
     elif explanation.factors is not None:
         missing.append("stability of factors over left-out sites: factors of two fits cannot be matched")

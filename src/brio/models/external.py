@@ -111,7 +111,11 @@ class ExternalScores:
 
     def name_left_out(self) -> str:
         """State how many participants were left out because the model has seen them; empty if none were."""
-        return f"; left out: {format_count(self.n_known, 'participant')} known to the model" if self.n_known else ""
+        return (
+            f"; left out: {format_count(self.n_known, 'participant')} whose scans the model has seen"
+            if self.n_known
+            else ""
+        )
 
     def describe(self, classes: tuple[str, str], rows: list[ScoreRow]) -> list[str]:
         """Write the scores in a few lines, from the names of the labels 0 and 1 and :func:`tabulate_scores`."""

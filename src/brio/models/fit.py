@@ -37,7 +37,7 @@ from .attacks import fit_halves, measure_attacks
 from .evidence import gather_evidence
 from .known_scans import list_known_scans
 from .model import Member, Model, TrainingFacts, check_atlas, check_classes
-from .patterns import Patterns, read_scans, summarise_reading
+from .patterns import Patterns, explain_scans, summarise_run
 from .predict import PREDICTION_REESTIMATES
 from .ranges import LEAST_SITES_OF_MODEL, ONE_SITE, learn_ranges
 
@@ -92,9 +92,9 @@ def fit_model(
             say(f"warning: the evidence differs from the model: {words}")
     job.announce_exclusions()
     if harmonised and fold.validation_sites:
-        say(f"not used for training because harmonisation is fitted without them: {', '.join(fold.validation_sites)}")
+        say(f"sites not used for training (harmonisation is fitted without them): {', '.join(fold.validation_sites)}")
     if fold.one_class_sites:
-        say(f"not used for training because they have only one class: {', '.join(fold.one_class_sites)}")
+        say(f"sites not used for training (they have only one class): {', '.join(fold.one_class_sites)}")
     if wanted == "auto" and method.needs_validation and not len(fold.validation):
         say("too few sites for validation sites: the number of epochs is chosen by inner folds")
     with _open_place(spec, folder, MEMBERS) as (own, place):
@@ -206,8 +206,8 @@ def complete_model(method: Method, members: Sequence[Member], connectomes: Conne
     )
     patterns: tuple[Patterns, ...] = ()
     if method.explain(members[0].fitted) is not None:
-        readings = (read_scans(method, m.fitted, model.gather_inputs(connectomes, m), learned) for m in members)
-        patterns = tuple(summarise_reading(reading, labels) for reading in readings)
+        explained = (explain_scans(method, m.fitted, model.gather_inputs(connectomes, m), learned) for m in members)
+        patterns = tuple(summarise_run(run, labels) for run in explained)
     return replace(model, interval_factor=learn_interval_factor(model, connectomes, learned), patterns=patterns)
 
 
@@ -330,9 +330,9 @@ def adapt_model(
     meant = ~checked["flag"].str.split().map(lambda codes: "foreign" in codes).to_numpy(dtype=bool)
     if not meant.any():
         raise BrioError(
-            f"{cohort.name}: none of the {len(labelled)} labelled scans resembles those of the model; the first: "
-            f"{checked['reasons'].iloc[0]}; give the columns in the order of the model's rois.tsv, "
-            "or name them (--atlas-table)"
+            f"{cohort.name}: none of the {len(labelled)} labelled scans resembles those of the model; first scan: "
+            f"{checked['reasons'].iloc[0]}; put the columns in the order of the model's rois.tsv, "
+            "or give their names with --atlas-table"
         )
     local, original = labelled.select(meant), replace(model, adaptation=None)
     with compute.network_precision():

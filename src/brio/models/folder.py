@@ -324,9 +324,9 @@ def _load_tensors(path: Path, declared: dict[str, TensorSpec]) -> dict[str, Tens
                 part = file.get_slice(name)
                 shape, dtype = part.get_shape(), part.get_dtype()
                 if spec is None:
-                    raise file_error(path, f"has a tensor {show_value(name)} that is not of this model", GET_AGAIN)
+                    raise file_error(path, f"has a tensor {show_value(name)}, which this model does not use", GET_AGAIN)
                 if spec.shape is not None and dtype not in (("I64",) if spec.whole else ("F32", "F64")):
-                    raise file_error(path, f"{show_value(name)} is of type {dtype}", GET_AGAIN)
+                    raise file_error(path, f"{show_value(name)} has the unexpected type {dtype}", GET_AGAIN)
                 axes = shape if spec.shape is None else spec.shape
                 pairs = zip(shape, axes, strict=False)
                 sides = [sizes.setdefault(axis, max(n, 1)) if isinstance(axis, str) else axis for n, axis in pairs]

@@ -123,7 +123,7 @@ class Ensemble:
         return np.stack(parts)
 
     def gather_inputs(self, plain: Connectomes, member: Member) -> Inputs:
-        """Gather scans in the form that a member reads."""
+        """Gather scans in the form that a member uses."""
         connectomes = plain if member.harmoniser is None else HarmonisedConnectomes(plain, member.harmoniser)
         return self.method.gather_inputs(connectomes)
 
@@ -251,9 +251,9 @@ def _advise_on_number(atlas: Atlas, cohort: Cohort, theirs: list[str], own: list
     """Say what to do about scans with too many or too few ROIs: names tell which are surplus or missing."""
     elsewhere = "extract time series with that atlas"
     if (cohort.n_frames == len(atlas)).all():
-        return "the scans have that many rows: if rows are the ROIs, transpose them"
+        return f"the scans have {len(atlas)} rows; if rows are the ROIs, transpose them"
     if not theirs:
-        return f"{elsewhere}, or leave out further columns with --drop-roi"
+        return f"{elsewhere}, or leave out additional columns with --drop-roi"
     lacking = [name for name in own if name not in theirs]
     if not lacking:
         extra = [name for name in theirs if name not in own]
@@ -271,7 +271,7 @@ def check_classes(classes: tuple[str, str], cohort: Cohort, same_names: bool = F
     if same_names and {cohort.classes, cohort.classes[::-1]}.isdisjoint({classes, UNNAMED_CLASSES}):
         found = f"its classes are {' and '.join(cohort.classes)}, but {' and '.join(classes)} are expected"
         names = ",".join(classes)
-        raise BrioError(f"{cohort.name}: {found}; if they mean the same, import it with --class-names {names}")
+        raise BrioError(f"{cohort.name}: {found}; if they mean the same, import the scans with --class-names {names}")
     theirs, own = (tuple(name.casefold() for name in pair) for pair in (cohort.classes, classes))
     if cohort.labelled.any() and theirs == own[::-1] and theirs != own:
         zero, one = cohort.classes

@@ -1,4 +1,4 @@
-"""What a fitted run uses: patterns of edges and shares of factors, and groups of ROIs for displaying them."""
+"""What a fitted run uses of a connectome: patterns of edges and shares of factors, with groups of ROIs for figures."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from ..training import FittedRun, Inputs, Method, Scans
 _TINY = np.finfo(float).tiny
 
 
-class Reading(NamedTuple):
-    """What a fitted run computes for n scans, each in K versions: the full scan (K = 1), or its re-estimates.
+class ExplainedRun(NamedTuple):
+    """The margins, factor contributions and patterns of one fitted run for n full scans (K = 1) or K re-estimates each.
 
     Shapes: margin [n, K], contributions [n, K, J], pattern [K, edges], difference [K, edges].
     """
 
     margin: np.ndarray
     contributions: np.ndarray | None  # what each factor adds to the margin
-    pattern: np.ndarray | None
-    difference: np.ndarray | None = None
+    pattern: np.ndarray | None  # change of each edge when the margin increases by one
+    difference: np.ndarray | None = None  # difference of each edge between the classes; None without labels
 
 
 @dataclass(frozen=True, eq=False)
 class Patterns:
-    """What one member of a model uses, over all scans it was fitted to. No value belongs to a single scan.
+    """The pattern and factor shares of one member of a model, computed over full scans; no value is from a single scan.
 
     Shapes: pattern [edges], factor_share [J], factor_mean [2, J], factor_sd [J].
     """
@@ -54,14 +54,14 @@ class Patterns:
 
 
 @dataclass(frozen=True, eq=False)
-class CohortReading:
-    """What the members of a model use in the scans of a cohort."""
+class CohortPatterns:
+    """The patterns of every member of a model in the scans of a cohort and in their re-estimates."""
 
     name: str  # of the cohort
     n_learned: int  # scans of this cohort that the model was fitted to; it learns nothing from sites with one class
     is_training: bool  # whether these are the very scans that the model was fitted to
     patterns: tuple[Patterns, ...]  # one for each member
-    reestimated: tuple[Reading, ...]
+    reestimated: tuple[ExplainedRun, ...]
 
 
 def find_varying(score: np.ndarray) -> np.ndarray:
@@ -69,15 +69,15 @@ def find_varying(score: np.ndarray) -> np.ndarray:
     return np.ptp(score, axis=0) > 1e-12 * np.abs(score).max(0)
 
 
-def read_scans(
+def explain_scans(
     method: Method,
     fitted: FittedRun,
     inputs: Inputs,
     scans: np.ndarray,
     reestimates: ReestimateRequest | None = None,
     label: np.ndarray | None = None,
-) -> Reading:
-    """Compute what a method can explain, from scans [n] and their labels [n]."""
+) -> ExplainedRun:
+    """Compute the margins, factor contributions and patterns of a fitted run for scans [n] with labels [n]."""
     index, parts = torch.from_numpy(scans).to(inputs.connectomes.device), -(-len(scans) // SCANS_AT_A_TIME)
     versions: Iterator[tuple[np.ndarray, Scans]] = (
         ((chunk, inputs.take(index[chunk])) for chunk in np.array_split(np.arange(len(scans)), parts))
@@ -103,9 +103,9 @@ def read_scans(
             sums = sums or [np.zeros(edges.shape[1:])] * len(added)
             sums = [total + more for total, more in zip(sums, added, strict=True)]
     if not sums:
-        return Reading(scores[0], contributions, None)
+        return ExplainedRun(scores[0], contributions, None)
     slopes = (_compute_slopes(sums[0], products, score) for products, score in zip(sums[1:], scores, strict=True))
-    return Reading(scores[0], contributions, *slopes)
+    return ExplainedRun(scores[0], contributions, *slopes)
 
 
 def _compute_slopes(edges: np.ndarray, products: np.ndarray, score: np.ndarray) -> np.ndarray:
@@ -132,15 +132,15 @@ def compute_shares(contributions: np.ndarray, margin: np.ndarray) -> np.ndarray:
     return centred @ (contributions - contributions.mean(0)) / (centred @ centred)
 
 
-def summarise_reading(reading: Reading, label: np.ndarray) -> Patterns:
-    """Summarise what a fitted run uses in full scans, by their labels [n]."""
-    n = len(reading.margin)
-    pattern = None if reading.pattern is None else reading.pattern[0]
-    if reading.contributions is None:
+def summarise_run(explained: ExplainedRun, label: np.ndarray) -> Patterns:
+    """Summarise what a fitted run uses of full scans with labels [n]."""
+    n = len(explained.margin)
+    pattern = None if explained.pattern is None else explained.pattern[0]
+    if explained.contributions is None:
         return Patterns(n, pattern)
-    a = reading.contributions[:, 0]
+    a = explained.contributions[:, 0]
     means = [a[label == c].mean(0) if (label == c).any() else np.full(a.shape[1], np.nan) for c in (0, 1)]
-    return Patterns(n, pattern, compute_shares(a, reading.margin[:, 0]), np.stack(means), a.std(0, ddof=1))
+    return Patterns(n, pattern, compute_shares(a, explained.margin[:, 0]), np.stack(means), a.std(0, ddof=1))
 
 
 COLUMNS = ("network", "group", "code_group", "lobe")

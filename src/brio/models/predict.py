@@ -65,7 +65,7 @@ def _warn_of_rois(model: Model, cohort: Cohort) -> list[str]:
     without = [name for name, atlas in (("scans", cohort.atlas), ("model", model.atlas)) if atlas.is_unnamed]
     if not without:
         return []
-    return [f"warning: the ROIs of the {' and the '.join(without)} have no names: columns are matched by position"]
+    return [f"warning: the ROIs of the {' and the '.join(without)} have no names, so columns are matched by position"]
 
 
 def _warn_of_classes(model: Model, cohort: Cohort) -> list[str]:
@@ -102,7 +102,7 @@ def remark_on_local_scans(model: Model, cohort: Cohort) -> list[str]:
     if len(sites) > 1:
         lines.append(
             f"warning: the labelled scans are from {len(sites)} sites ({join_names(sites, most=5)}), but a model is "
-            "adapted to one hospital: adapt it to each site separately"
+            "adapted to one hospital; adapt it to each site separately"
         )
     return lines
 
@@ -115,7 +115,7 @@ def suggest_label_column(cohort: Cohort) -> list[str]:
     of_two_values = [name for name in further if further[name].nunique() == 2]
     names = join_names(map(str, of_two_values or further.columns), most=8)
     return [
-        f"no scan has a label; the table has further columns ({names}): if one of them is the label, name it with "
+        f"no scan has a label; the table has other columns ({names}); if one of them is the label, give its name with "
         "--label-column, --patient and --control"
     ]
 

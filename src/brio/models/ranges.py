@@ -54,8 +54,8 @@ FOREIGN_DISTANCE = 0.9
 LEAST_SITES_OF_MODEL = 2
 ONE_SITE = (
     f"a model for other hospitals needs at least {LEAST_SITES_OF_MODEL} sites with both classes, because the "
-    "differences to expect at a new hospital are estimated from those between sites; add sites, or use 'brio run "
-    "COHORT --protocol kfold --out DIR' to see what can be learned within one site"
+    "differences to expect at a new hospital are estimated from the differences between sites; add sites, or use "
+    "'brio run COHORT --protocol kfold --out DIR' to see what can be learned within one site"
 )
 
 
@@ -243,7 +243,7 @@ def _write_reason(code: str, scan: dict[Any, Any], ranges: ScanRanges) -> str:
     """Write a reason as words, with the number of the scan and what is usual."""
     usual = {"short": ranges.least_frames, "dead_rois": ranges.dead_rois, "far": ranges.distance}.get(code)
     words = {
-        "foreign": "distance {distance:.2f} to the mean connectome, where 1 means nothing in common: another atlas, "
+        "foreign": "distance {distance:.2f} to the mean connectome (1: nothing in common), as for another atlas, "
         "regions in another order, or noise",
         "known": "known to the model",
         "short": "short: {frames} frames, usually {usual:.0f} or more",

@@ -36,7 +36,7 @@ def find_audit_warnings(audit: dict[str, Any], classes: ClassNames) -> dict[str,
         verb = "differs" if len(differing) == 1 else "differ"
         warnings["covariates"] = f"{join_names(differing)} {verb} between classes"
     if any(_is_significant(test) for test in (audit.get("dead_patterns") or {}).values()):
-        warnings["dead regions"] = "missing regions reveal the site"
+        warnings["dead regions"] = "regions without signal reveal the site"
     if audit.get("one_class"):
         sites = format_count(len(audit["one_class"]), "site has", "sites have")
         warnings["one class"] = f"{sites} one class only"
@@ -95,9 +95,9 @@ def _describe_scans(audit: dict[str, Any], warnings: dict[str, str]) -> Iterator
         elif _is_significant(test):
             accuracy, chance = format_percent(test["accuracy"]), format_percent(test["by_chance"])
             size = f"{accuracy}% of scans assigned correctly, {chance}% by chance"
-            yield "warn", f"{text}; the missing regions reveal the site ({size})."
+            yield "warn", f"{text}; these regions reveal the site ({size})."
         else:
-            yield "note", f"{text}; the missing regions do not significantly predict the site."
+            yield "note", f"{text}; these regions do not significantly predict the site."
     if not audit["dead_by_site"]:
         yield "ok", "Every region has signal in every scan."
     if not_checked:
@@ -113,7 +113,8 @@ def _describe_scans(audit: dict[str, Any], warnings: dict[str, str]) -> Iterator
 def _describe_labels(audit: dict[str, Any], warnings: dict[str, str], classes: ClassNames) -> Iterator[AuditLine]:
     """Describe the classes at sites, and scan length by site."""
     if audit["one_class"]:
-        yield "warn", f"One class only at {join_names(audit['one_class'])} (no AUC, not used for training)."
+        sites = join_names(audit["one_class"])
+        yield "warn", f"Sites with one class only, which have no AUC and are not used for training: {sites}."
     elif audit["small_class"]:
         least, sites = audit["rules"]["min_class"], join_names(audit["small_class"])
         yield "note", f"Fewer than {least} participants in at least one class at {sites}."
@@ -127,7 +128,7 @@ def _describe_labels(audit: dict[str, Any], warnings: dict[str, str], classes: C
         yield level, f"The share of {classes.positives} {found} sites ({size})."
     if by_site.get("eta_squared") is not None:
         frames = f"{by_site['shortest']} to {by_site['longest']} frames"
-        yield "note", f"Scans have {frames}; {100 * by_site['eta_squared']:.0f}% of the variance is between sites."
+        yield "note", f"Scans have {frames}; sites explain {100 * by_site['eta_squared']:.0f}% of the variance."
 
 
 def _describe_covariates(covariates: Sequence[dict[str, Any]], classes: ClassNames) -> Iterator[AuditLine]:
@@ -145,7 +146,7 @@ def _describe_covariates(covariates: Sequence[dict[str, Any]], classes: ClassNam
         yield "warn", f"{name[:1].upper()}{name[1:]} differs between classes ({size})."
     similar = [_name_covariate(one["column"]) for one in covariates if not one["warn"]]
     if similar:
-        yield "ok", f"Similar in both classes within sites: {join_names(similar)}."
+        yield "ok", f"No clear difference between classes: {join_names(similar)}."
 
 
 def draw_sites(rows: pd.DataFrame, summary: Summary, path: str | Path, title: str = "") -> Path:

@@ -217,9 +217,9 @@ def _label_jobs(jobs: Sequence[StoredJob]) -> tuple[dict[str, StoredJob], str]:
         other = first.setdefault(summary.cohort, label)
         known = labelled[other].summary
         if known.fold_rule != summary.fold_rule or known.fingerprint != summary.fingerprint:
-            why = "different scans" if known.fingerprint != summary.fingerprint else "a different rule"
+            why = "from other scans" if known.fingerprint != summary.fingerprint else "by another rule"
             raise BrioError(
-                f"{label}: its folds use {why} from those of {other}, so scores cannot be paired; run it again"
+                f"{label}: its folds were made {why} than those of {other}, so scores cannot be paired; run it again"
             )
     smoke = [label for label, job in labelled.items() if job.summary.smoke_run]
     if not smoke:
@@ -302,7 +302,7 @@ def comparison_table(rows: pd.DataFrame, reference: str, tested: bool = True) ->
             level = selected.loc[selected["p_level"] <= ALPHA, "method"]  # by two one-sided tests
             if len(level):
                 notes.append(f"Difference below {LEVEL} (two one-sided tests, 5%): {', '.join(level)}.")
-            family = f"; Bonferroni: adjusted for {len(selected)} comparisons." if len(selected) > 1 else "."
+            family = f" (Bonferroni: adjusted for {len(selected)} comparisons)." if len(selected) > 1 else "."
             warned = selected[selected["warning"] != ""].groupby("warning", sort=False)["method"].agg(", ".join)
             notes += [DETECTABLE + family, *(f"{methods}: {warning}." for warning, methods in warned.items())]
         texts.append("\n".join([title, "", _format_differences(selected, units, tested), "", *notes]) + "\n")
@@ -345,7 +345,7 @@ def _format_differences(differences: pd.DataFrame, units: str, tested: bool) -> 
 def _describe_test(group: pd.DataFrame, units: str, comparisons: int, tested: bool) -> str:
     """Describe what was tested and how, for the caption."""
     several = tested and comparisons > 1
-    family = f"; p, Holm: adjusted for these {comparisons} comparisons." if several else "."
+    family = f". p, Holm: adjusted for these {comparisons} comparisons." if several else "."
     test = f"{'Two-sided corrected t test' if tested else 'Corrected t interval'} over"
     if units == "folds":
         return f"{test} the folds of all seeds (Nadeau & Bengio 2003){family}"
@@ -419,12 +419,12 @@ def markdown_table(summaries: Sequence[Summary], paper: bool = False) -> str:
     notes = [f"95% interval of the mean AUC: {'; '.join(kinds)}."]
     if any(method.pair_weighted_auc for summary in summaries for method in summary.methods.values()):
         notes.append(
-            "Pair-weighted: every pair of one participant from each class at the same test site has the same weight; "
-            "the interval is over participants at these sites."
+            "Pair-weighted: each pair of participants from different classes at the same test site has the same "
+            "weight; the interval is over participants at these sites."
         )
     if any(summary.protocol == "loso" for summary in summaries):
         notes.append(
-            "AUC and ACC: mean over seeds, then over test sites. AUC, seeds averaged: AUC of the mean margins over "
+            "AUC and ACC: mean over seeds, then over test sites. AUC, seeds averaged: AUC of margins averaged over "
             "seeds."
         )
     notes += dict.fromkeys(caution for summary in summaries for caution in summary.cautions)
@@ -464,7 +464,7 @@ def _list_remarks(summary: Summary, method: MethodSummary) -> str:
 
 
 OVER_PEOPLE = (
-    "Intervals over participants hold the sites fixed: they apply to new participants at these sites, not to new sites "
+    "Intervals over participants apply to new participants at these sites, not to new sites "
     "(DeLong's variance, corrected for shared training scans). Pairs of methods are tested over sites."
 )
 
@@ -603,7 +603,8 @@ def _write_people(joined: JoinedJobs, reference: str) -> str:
     without = [m for m in dict.fromkeys(joined.rows["method"]) if m not in {reference, *table["method"]}]
     if without:
         texts.append(
-            f"No covariance with {reference} is stored for {', '.join(without)}: give the folders that contain the "
-            "predictions.csv of these methods, or store covariances with 'brio compare FOLDERS --out DIR'."
+            f"Not compared over participants, because no covariance with {reference} is stored: {', '.join(without)}. "
+            "Give the folders that contain the predictions.csv of these methods, or store covariances with "
+            "'brio compare FOLDERS --out DIR'."
         )
     return "\n".join(texts) + "\n"

@@ -144,8 +144,8 @@ class Evidence:
         if self.has_validation_scans:
             return "Checkpoints and settings were chosen on validation scans or inner folds, never on test scans."
         return (
-            "Numbers of epochs and settings were chosen on inner folds of source scans, never on test scans; "
-            "there were no validation scans."
+            "Epochs and settings were chosen on inner folds of source scans, because there were no validation scans; "
+            "test scans were never used."
         )
 
     @cached_property
@@ -218,7 +218,7 @@ def read_job(folder: Path) -> StoredJob:
     plan = job.require_plan()
     for method in job.summary.methods:
         if method not in plan.methods:
-            raise file_error(folder / PLAN, f"lacks method '{method}', which is in {SUMMARY}")
+            raise file_error(folder / PLAN, f"does not contain method '{method}', which is in {SUMMARY}")
     if job.predictions is None and plan.reused_from is None:
         raise file_error(folder / PREDICTIONS, "cannot be read (there is no such file)")
     return job

@@ -119,12 +119,14 @@ def _describe_controls(evidence: Evidence) -> str:
         return f"{names} scored above chance without connectomes, so part of any score may not come from the brain"
     if controls:
         names = join_names([arm.title for arm in controls])
+        if all(arm.summary.auc.n < 2 for arm in controls):
+            return f"Confound baselines ({names}) were scored at fewer than two sites, so they cannot be tested"
         return f"Confound baselines ({names}), which do not use connectomes, did not score significantly above chance"
     label = "sex" if evidence.label_is_sex else evidence.label_covariate
     shortcuts = ", ".join(name for name in ("age", "sex", "motion") if name != label)
-    which = "No confound baseline"
-    which += "" if label is None else f" without access to {label}, which is the label,"
-    return f"{which} was run, so shortcuts through {shortcuts} or scan length cannot be ruled out"
+    which = "No confound baseline was run"
+    which += "" if label is None else f" without {label}, which defines the label"
+    return f"{which}, so shortcuts through {shortcuts} or scan length cannot be ruled out"
 
 
 def _describe_short_training(comparison: Comparison) -> list[str]:
@@ -135,7 +137,8 @@ def _describe_short_training(comparison: Comparison) -> list[str]:
         epochs, usual = planned.settings.get("epochs"), (defaults or {}).get("epochs")
         if planned.tuned is None and epochs is not None and usual is not None and epochs < usual:
             short.append(f"{arm.title} ({epochs} instead of {usual})")
-    return [f"too few epochs may lower the score of {join_names(short, most=3)}"] if short else []
+    names = join_names(short, most=3)
+    return [f"training for fewer epochs than the default may lower the score of {names}"] if short else []
 
 
 def _describe_audit(evidence: Evidence) -> str:

@@ -189,7 +189,7 @@ def remove_dead_heartbeats(folder: Path, at_work: bool = True) -> None:
     remove_empty_folder(folder / WORKERS)
 
 
-RUN_AGAIN = "remove its folder and run the command of the job again; only its stack is trained again"
+RUN_AGAIN = "remove the folder of this run and run the command of the job again; only the stack of the run is trained"
 STATE_GROUPS = ("learned.", "training.", "inference.")
 """Groups of tensors besides the parameters."""
 

@@ -542,5 +542,5 @@ def _warn_of_shortcuts(methods: Mapping[str, MethodSummary], protocol: str, labe
             spread = format_interval(m.auc.interval) if m.auc.interval else "the same everywhere"
             yield (
                 f"{name} reaches an AUC of {format_percent(m.auc.mean)}% ({spread}) {where} without connectomes, so "
-                "the scores of other methods may partly be due to the same cause"
+                "part of the scores of other methods may have the same cause"
             )

@@ -78,7 +78,7 @@ def read_bounded(path: Path, max_bytes: int, remedy: str = REPEAT_JOB) -> bytes:
     except MemoryError:
         raise file_error(path, "does not fit into memory", remedy) from None
     if len(content) > max_bytes:
-        raise file_error(path, f"is larger than {max_bytes >> 20} MiB, more than any file that brio writes", remedy)
+        raise file_error(path, f"is larger than {max_bytes >> 20} MiB, and brio writes no file of this size", remedy)
     return content
 
 
@@ -131,7 +131,7 @@ def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _read_whole_number(digits: str) -> int:
     if len(digits) > 20 or not -_LARGEST <= int(digits) <= _LARGEST:
-        raise _OddDocumentError(f"contains a whole number with {len(digits.lstrip('-'))} digits")
+        raise _OddDocumentError(f"contains a whole number that is too large ({len(digits.lstrip('-'))} digits)")
     return int(digits)
 
 

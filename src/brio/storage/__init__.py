@@ -235,7 +235,7 @@ def _encode_text(path: Path, content: str | bytes) -> bytes:
     try:
         return content.encode() if isinstance(content, str) else content
     except UnicodeEncodeError as error:
-        raise BrioError(f"{path}: cannot be written: a name in it is not valid text ({error.reason})") from error
+        raise BrioError(f"{path}: cannot be written because it contains a name that is not valid UTF-8") from error
 
 
 def _refuse_special(path: Path) -> None:
@@ -385,7 +385,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
                 lock.acquire(blocking=False)
             except Timeout:  # an OSError, but nothing that cannot be written
                 raise BrioError(
-                    f"{folder}: another brio process is using this folder; wait or use another --out"
+                    f"{folder}: another brio process is using this folder; wait or choose another --out"
                 ) from None
     except BaseException:
         _remove_made(made)  # unless another process has its lock there

@@ -610,7 +610,7 @@ class Prediction(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """What a fitted run reads from a connectome: coefficients of edges, factors, or both.
+    """What a fitted run uses of a connectome: coefficients of edges, factors, or both.
 
     Attributes
     ----------
@@ -637,7 +637,7 @@ class Explanation:
 
 
 class ExplainedScans(NamedTuple):
-    """What a fitted run reads from B scans.
+    """What a fitted run uses of B scans: values of edges, contributions of factors, or both.
 
     Attributes
     ----------
@@ -886,7 +886,7 @@ class Method(ABC):
         return None
 
     def explain(self, fitted: FittedRun) -> Explanation | None:
-        """Return what a fitted run reads from a connectome; None if it has neither coefficients nor factors."""
+        """Return what a fitted run uses of a connectome; None if it has neither coefficients nor factors."""
         return None
 
     def read_explained(self, fitted: FittedRun, scans: Scans) -> ExplainedScans:

@@ -343,7 +343,7 @@ def _match_companions(cohort: Cohort, companions: Sequence[Cohort]) -> list[Coho
         if len(shared) == 0:
             raise BrioError(
                 f"companion '{companion.name}' has no participant in common with cohort "
-                f"'{cohort.name}'; check the column participant_id of both"
+                f"'{cohort.name}'; check the column participant_id of both tables"
             )
         for column in ("site", "label"):
             here = own.loc[shared.ids, column].to_numpy()
@@ -351,10 +351,7 @@ def _match_companions(cohort: Cohort, companions: Sequence[Cohort]) -> list[Coho
             if (here != there).any():
                 k = int(np.flatnonzero(here != there)[0])
                 differ = f"{column} {there[k]} in companion '{companion.name}' and {here[k]} in '{cohort.name}'"
-                raise BrioError(
-                    f"participant {shared.ids[k]} has {differ}; correct the participants table of one "
-                    "of the two cohorts"
-                )
+                raise BrioError(f"participant {shared.ids[k]} has {differ}; correct one of the two participants tables")
         while shared.atlas.name in [other.atlas.name for other in parcellations]:
             name = f"{shared.atlas.name} ({companion.name})"
             shared = replace(shared, atlas=replace(shared.atlas, name=name))

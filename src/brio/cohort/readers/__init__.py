@@ -78,7 +78,7 @@ READERS: dict[str, Reader] = {
     "fc": Reader(find_fc, "connectomes", (*_TABLE, "session_column", "sessions", "measure")),
 }
 # What scans to predict may be, for messages.
-LAYOUTS = {"cohort": "a cohort folder of brio"}
+LAYOUTS = {"cohort": "a brio cohort folder"}
 LAYOUTS |= {kind: reader.layout for kind, reader in READERS.items() if kind != "fc"}
 
 
@@ -134,7 +134,7 @@ def read_scans_to_predict(
         if given:
             flags = ", ".join(map(_format_flag, given))
             raise BrioError(
-                f"{src}: {flags} cannot be used with a cohort folder; give the files that the cohort was imported from"
+                f"{src}: {flags} cannot be used with a cohort folder; give the files from which it was imported"
             )
         return replace(cohort, provenance={"kind": "cohort", "source": cohort.name, "cohort": cohort.provenance})
     options = {option: value for option, value in options.items() if value is not None}
@@ -210,8 +210,7 @@ def _select_options(kind: str, values: dict[str, Any]) -> ImportOptions:
         raise BrioError(f"--male and --female are both '{sexes[0]}'; give two different codes")
     if len(classes) != 2 or len({*classes} - {""}) != 2:
         raise BrioError(
-            "--class-names takes two names, first that of controls, then that of patients, for "
-            "example --class-names HC,MDD"
+            "--class-names takes two different names, with the name of controls first, for example --class-names HC,MDD"
         )
     if "atlas_table" in values:
         values["atlas_source"] = Path(values["atlas_table"]).name

@@ -141,8 +141,8 @@ def _keep_majority(found: Layout, chosen: Chosen, options: ImportOptions, proble
         kinds = [reasons.get(i, f"{len(alike[1])} regions") for i in range(len(chosen))]
         examples = {kind: paths[i].name for i, kind in reversed([*enumerate(kinds)])}
         listing = "; ".join(f"{kind} ({n}, such as {examples[kind]})" for kind, n in Counter(kinds).most_common())
-        rule = f"Such scans are left out only if at least {LEAST_AGREEMENT:.0%} of all scans agree"
-        raise BrioError(f"{problem}. {rule}; of {len(chosen)} scans here: {listing}")
+        rule = f"brio leaves out such scans only if at least {LEAST_AGREEMENT:.0%} of all scans have the same regions"
+        raise BrioError(f"{problem}. {rule}. The {len(chosen)} scans here: {listing}")
     for i, reason in sorted(reasons.items()):
         found.skip(reason, chosen[i][0]["participant_id"], file=paths[i].name)
     return [item for i, item in enumerate(chosen) if i not in reasons]
@@ -156,10 +156,8 @@ def _compare_regions(group: tuple[bool, Any], most: tuple[bool, Any]) -> str:
     if len(group[1]) != len(most[1]):
         named = f" (without {shorten_list(lacking, 3)})" if group[0] and lacking and not other else ""
         return f"{len(group[1])} regions, while most scans have {len(most[1])}{named}"
-    differing = (
-        f"('{other[0]}', not '{lacking[0]}')" if other else "(some names appear more than once, in another order)"
-    )
-    return f"regions other than those of most scans {differing}"
+    differing = f"(for example '{other[0]}', not '{lacking[0]}')" if other else "(repeated names are in another order)"
+    return f"regions that differ from those of most scans {differing}"
 
 
 def _refuse_other_content(frames: np.ndarray, path: Path, found: Layout) -> None:
@@ -184,7 +182,7 @@ def _write_scans(found: Layout, chosen: Chosen, options: ImportOptions, head: di
     stream = read_chosen(found, chosen, options)
     first = next(stream, None)
     if first is None:
-        raise BrioError(f"{provenance['source']}: has no scan that can be imported: {summarise_skipped(found.skipped)}")
+        raise BrioError(f"{provenance['source']}: no scan can be imported; reasons: {summarise_skipped(found.skipped)}")
     with _find_deviation():
         atlas, order, provenance["rois"], warnings = resolve_atlas(found, first[2], first[1], options)
     warnings = [*found.warnings, *warnings]
@@ -226,13 +224,13 @@ def _write_scans(found: Layout, chosen: Chosen, options: ImportOptions, head: di
         unsure = atlas.is_unnamed and options.labels_required and not options.frames_in_rows
         if unsure and len(lengths) == 1 and are_transposed(sample):
             n_rows, n_columns = sample[0].shape
-            problem = f"has {n_columns} columns and {n_rows} rows, and in every scan the rows correlate as ROIs do"
+            problem = f"the {n_rows} rows correlate like ROIs in all scans, but the {n_columns} columns do not"
             raise BrioError(f"{first[1]}: {problem}; transpose the files, or give --frames-in-rows if rows are frames")
         if not found.connectomes and options.labels_required and not alive.all():
             flat = atlas.rois["name"][~alive].astype(str).tolist()
             flags = " ".join(f"--drop-roi {shlex.quote(name)}" for name in flat[:6])
-            remedy = "if this is not a region (but a constant, or a separator at the end of each line), leave it out"
-            warnings.append(f"{shorten_list(flat)}: no signal in any scan; {remedy}: {flags}")
+            remedy = "leave out columns that are not regions (such as constants, or a separator at the end of lines)"
+            warnings.append(f"{shorten_list(flat)}: no signal in any scan; {remedy} with {flags}")
         warnings += _describe_left_out(left_out, len(sites)) + _describe_similar(Counter(filter(None, sites)))
         if warnings:
             provenance["warnings"] = warnings
@@ -298,8 +296,8 @@ def choose_sessions(found: Layout, sessions: str | None) -> list[tuple[Row, list
         names = ", ".join(str(row.get("session")) for row, _ in groups[repeated[0]])
         problem = f"{len(repeated)} of {len(groups)} participants have several scans ({repeated[0]}: sessions {names})"
         remedy = (
-            "choose with --sessions: first (of each participant), all (a participant's scans stay together "
-            "in splits and statistics)"
+            "choose one with --sessions: first (only the first scan), all (separate scans, but splits and statistics "
+            "are by participant)"
         )
         remedy += "" if found.connectomes else ", join (one long scan), average (mean connectome)"
         raise BrioError(f"{problem}; {remedy}")
@@ -364,7 +362,7 @@ def join_scans(scans: list[Series], paths: list[Path]) -> Series:
             )
     for i, j in combinations(range(len(frames)), 2):
         if _is_same_scan(frames[i], frames[j]):
-            remedy = "remove one, or import with --sessions all, and 'brio audit' will list all such scans"
+            remedy = "remove one of these, or import with --sessions all and list all such scans with 'brio audit'"
             raise BrioError(f"{paths[j]}: is the same scan as {paths[i]} under another name; {remedy}")
     alive = np.logical_and.reduce([find_live_rois(f) for f in frames])
     joined = np.full((sum(len(f) for f in frames), len(alive)), np.nan, dtype=np.float32)

@@ -224,7 +224,7 @@ def lay_out_scans(
     for row in layout.rows:
         subject, wanted = _identify_row(row)
         if (subject, wanted) in rows_read:
-            raise BrioError(f"{table}: {subject} appears more than once, with and without 'sub-'; keep one row")
+            raise BrioError(f"{table}: {subject} appears more than once, perhaps with and without 'sub-'; keep one row")
         rows_read.add((subject, wanted))
         if subject not in subjects:
             layout.skip(f"no time series of atlas '{label}'", row["participant_id"])
@@ -235,7 +235,7 @@ def lay_out_scans(
             groups = group_by_session(subjects[subject])
             by_session = {name: own for name, own in groups.items() if simplify_session(name) == wanted}
             if not by_session:
-                layout.skip("no time series for the session in its row", row["participant_id"], session=row["session"])
+                layout.skip("no time series for the session of this row", row["participant_id"], session=row["session"])
         elif sessions is not None:
             by_session = group_by_session(subjects[subject])
         for session, own in by_session.items():
@@ -251,7 +251,7 @@ def lay_out_scans(
     for subject in sorted(read_by_session):
         for session, own in group_by_session(subjects[subject]).items():
             if (subject, simplify_session(session)) not in listed:
-                layout.skip("no row for its session", subject, session=session, file=own[0].path.name)
+                layout.skip("no row for this session", subject, session=session, file=own[0].path.name)
     for file in joined:
         if file.subject in {_identify_row(row)[0] for row, _ in scans}:
             layout.skip(JOINED, file.subject, file=file.path.name)

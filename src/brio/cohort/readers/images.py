@@ -74,8 +74,8 @@ class Denoising:
         columns = tuple(dict.fromkeys(column.strip() for column in text.split(",") if column.strip()))
         if len(columns) < 2 and not re.search(r"[_\d]|csf|white", text):
             raise BrioError(
-                f"--denoise '{text}' is unknown, {nearest(text, [*STRATEGIES, 'none'])}; or list columns of the "
-                "confounds table, for example trans_x,trans_y,csf"
+                "--denoise takes a strategy or columns of the confounds table (for example trans_x,trans_y,csf), "
+                f"not '{text}'; {nearest(text, [*STRATEGIES, 'none'])}"
             )
         return cls(None, columns, False, high_pass, low_pass)
 
@@ -114,7 +114,7 @@ def open_label_atlas(options: ImportOptions) -> LabelAtlas:
     if not path.name.endswith((IMAGE, ".nii")):
         found = load_label_image(text)
         if found is None:
-            raise BrioError(f"--atlas '{text}' is unknown, {nearest(text, LABEL_ATLASES)}; or give a label image")
+            raise BrioError(f"--atlas takes an atlas or a label image, not '{text}'; {nearest(text, LABEL_ATLASES)}")
         path, table = found
         return _match_labels(path, table, "MNI152NLin6Asym", canonicalise_atlas_name(text))
     if not path.is_file():
@@ -391,25 +391,25 @@ def check_space(atlas: LabelAtlas, space: str, src: Path) -> tuple[str, ...]:
     """Refuse images that are not in the space of the atlas; returns a warning if the two templates are similar."""
     if not space:
         raise BrioError(
-            f"{src}: the images are in the native space of each scan, which no atlas fits; choose "
+            f"{src}: the images are in the native space of each scan, so no atlas fits them; choose "
             "other images with --space"
         )
     if atlas.space in ("", space):
         return ()
     if not (atlas.space.startswith("MNI152") and space.startswith("MNI152")):
-        raise BrioError(f"{atlas.path}: is in the space {atlas.space}, but the images are in {space}")
+        raise BrioError(f"{atlas.path}: is in the space {atlas.space}, but the images are in {space}; use one space")
     alike = "between these two versions of one template, the cortex is shifted by up to a few millimetres"
-    return (f"the atlas is in {atlas.space}, the images are in {space}: {alike}",)
+    return (f"the atlas is in {atlas.space}, but the images are in {space}; {alike}",)
 
 
 def find_fmriprep(src: Path, options: ImportOptions) -> Layout:
     """Find the scans of fMRIPrep, and extract the series of their regions."""
     if options.denoise is None:
         raise BrioError(
-            f"kind 'fmriprep' needs --denoise: {', '.join(STRATEGIES)}, columns of the confounds table, or none"
+            f"kind 'fmriprep' needs --denoise; give {', '.join(STRATEGIES)}, columns of the confounds table, or none"
         )
     if options.atlas is None:
-        raise BrioError("kind 'fmriprep' needs --atlas: a name such as schaefer400, or a label image")
+        raise BrioError("kind 'fmriprep' needs --atlas; give a name such as schaefer400, or a label image")
     denoising = Denoising.parse(options.denoise, options.high_pass, options.low_pass)
     images = find_images(src, options, DESCRIPTIONS[denoising.strategy == "ica_aroma"])
     atlas = open_label_atlas(options)  # may be downloaded, so after all that needs no network

@@ -182,7 +182,7 @@ def convert_sexes(rows: Sequence[Row], options: ImportOptions, where: str) -> tu
             row["sex"] = None if all(codes.values()) else sex
     listing = ", ".join(f"{code} ({n})" for code, n in sorted(unclear.items())[:LONGEST_LIST])
     if unclear and all(codes.values()):
-        return (f"{where}: these values are neither --male nor --female and are treated as missing: {listing}",)
+        return (f"{where}: numbers other than --male and --female are treated as missing: {listing}",)
     if unclear and options.labels_required:
         example = "--male 1 --female 2" if "2" in unclear else "--male 1 --female 0"
         raise BrioError(f"{where} contains codes ({listing}); state what they mean, for example {example}")
@@ -240,8 +240,8 @@ class TextTable:
         columns = [c for c in self.columns if c]
         same = [c for c in columns if c.lower() in _SAME_MEANING.get(column, ()) and c not in taken]
         close = same[0] if same else find_nearest(column, set(columns) - {*_KNOWN_COLUMNS, *taken})
-        suggestion = f"did you mean '{close}'? The columns are" if close else "known:"
-        remedy = f"name the right column with {option}" if option else "rename the column with this information"
+        suggestion = f"did you mean '{close}'? The columns are" if close else "its columns are"
+        remedy = f"give the right column with {option}" if option else f"rename the right column to '{column}'"
         raise BrioError(f"{self.path}: has no column '{column}'; {suggestion} {', '.join(columns)}; {remedy}")
 
     def read_ids(self, column: str, session_column: str | None = None, option: str | None = None) -> list[str]:
@@ -255,7 +255,7 @@ class TextTable:
             other = first_row.setdefault((participant, session), number)
             if other != number:
                 problem = f"participant {participant} appears in rows {other} and {number}; keep one of these rows"
-                column_option = f"column '{session_column}' (or in another one, named with --session-column)"
+                column_option = f"column '{session_column}' (or in another one, given with --session-column)"
                 remedy = f", or give each scan a session in {column_option}"
                 raise BrioError(f"{self.path}: {problem}{'' if session_column is None else remedy}")
         return [participant for participant, _ in first_row]
@@ -336,11 +336,11 @@ def map_labels(
     if not counts and labels_required:
         raise BrioError(f"{where} is empty in every row; two classes are needed")
     listing = ", ".join(f"'{v}' ({n})" for v, n in sorted(counts.items())) or "nothing"
-    choose = "name two values with --patient and --control (both can be repeated)"
+    choose = "give the values of both classes with --patient and --control (both can be repeated)"
     if len(counts) > LONGEST_LIST:
         kind = "multi-class" if any(math.isnan(series.parse_float(v)) for v in counts) else "continuous"
-        listing = f"{len(counts):,} values, as a {kind} column"
-        choose += ", or import with another label column and run 'brio run' with --label 'age>14.5'"
+        listing = f"{len(counts):,} values, so it seems to be {kind}"
+        choose += ", or import with another label column and ask about this one in 'brio run' with --label 'age>14.5'"
     rest = [v for v in counts if not _is_among(v, [*patients, *controls])]
     for named, option in ((patients, "--patient"), (controls, "--control")):
         absent = [value for value in named if not _is_among(value, counts)]
@@ -423,8 +423,8 @@ def find_rows(src: Path, options: ImportOptions, also: Sequence[str] = ()) -> tu
     used |= {label_column} if max(len(patients), len(controls)) < 2 else set()
     copies = [c for c in table.columns if c not in used and (m := _COPY.fullmatch(c)) and m[1] in table.columns]
     if copies:
-        problem = f"{shorten_list(copies)}: these are names that pandas gives to repeated columns"
-        layout.warnings += (f"{path}: {problem}; they are kept as covariates (leave them out with --ignore-columns)",)
+        problem = f"pandas gives names such as {shorten_list(copies)} to repeated columns"
+        layout.warnings += (f"{path}: {problem}; brio keeps such columns unless --ignore-columns lists them",)
     found = [name for name in ("session", "file") if own.get(name) in table.columns]
     names |= {own[name]: name for name in found}
     for participant, label, group, row in zip(ids, labels, groups, table.rows, strict=True):
@@ -477,13 +477,13 @@ def explain_left_out(
             for key in filter(listed.__contains__, own):
                 reasons[i] = f"excluded by {file}{listed[key]}"
         unknown = sorted(listed.keys() - set(chain(*keys)))
-        absent = f"not in {name}: {shorten_list([f'{p} (session {s})' if s else p for p, s in unknown])}"
+        absent = f"not found in {name}: {shorten_list([f'{p} (session {s})' if s else p for p, s in unknown])}"
         if len(unknown) == len(listed):  # the list is of another study, or writes identifiers in another way
-            raise BrioError(f"{exclude}: lists no participant to leave out: {absent if unknown else 'it is empty'}")
+            raise BrioError(f"{exclude}: lists no participant to leave out ({absent if unknown else 'it is empty'})")
         warnings = (f"{exclude}: {absent}",) if unknown else ()
     if reasons.all():
         counts = ", ".join(f"{reason} ({n})" for reason, n in Counter(reasons).items())
-        raise BrioError(f"{name}: none of {len(table)} rows is left: {counts}")
+        raise BrioError(f"{name}: no row is left of {len(table)}; reasons: {counts}")
     return reasons.tolist(), warnings
 
 

@@ -176,7 +176,7 @@ def fetch_abide(
     except Exception as error:  # the network fails in many ways
         message = (str(error).splitlines() or [type(error).__name__])[0]
         raise BrioError(
-            f"the download of ABIDE failed ({message}); run the command again, files in {data_dir} are kept"
+            f"the download of ABIDE failed ({message}); run the command again (files in {data_dir} are kept)"
         ) from error
     folder = Path(data_dir) / "ABIDE_pcp"
     if digests is not None:
@@ -200,11 +200,11 @@ def compare_digests(folder: Path, files: Sequence[Path], record: Path) -> None:
     for name, digest in found.items():
         if name not in known:
             raise BrioError(
-                f"{record}: has no digest of {name}; remove {name} from {folder}, or record all digests in a new file"
+                f"{record}: has no digest of {name}; remove {name} from {folder}, or give a new file to --digests"
             )
         if known[name] != digest:
-            problem = f"differs from the digest in {record}; it is damaged or another version"
-            raise BrioError(f"{folder / name}: {problem}. Remove the file and fetch it again")
+            problem = f"does not match its digest in {record}, so it is damaged or another version"
+            raise BrioError(f"{folder / name}: {problem}; remove the file and fetch it again")
 
 
 # First and last column of each atlas, counted from 1; column 1569 is the global signal.
@@ -301,7 +301,7 @@ def _add_covariates(layout: Layout, path: Path, options: ImportOptions) -> list[
     column = options.id_column or next((c for c in table.columns if c.lower() in ID_COLUMNS), None)
     if column is None:
         problem = f"has no column of identifiers ({', '.join(ID_COLUMNS)}); its columns are {', '.join(table.columns)}"
-        raise BrioError(f"{path}: {problem}; name the column with --id-column")
+        raise BrioError(f"{path}: {problem}; give the right column with --id-column")
     everyone, table = (
         {row.get(column) for row in table.rows},
         participants.select_rows(table, options, layout, column, "session"),

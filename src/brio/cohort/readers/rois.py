@@ -74,7 +74,7 @@ def read_atlas_table(path: str | Path) -> tuple[Atlas, list[str]]:
     warnings = describe_renamed(repeated, f"{path}: rows")
     gaps = atlas.rois["name"][atlas.rois[axes].isna().any(axis=1)].tolist()
     if gaps:
-        warnings.append(f"{path}: {shorten_list(gaps)} have no coordinates, so figures cannot show the brain")
+        warnings.append(f"{path}: {shorten_list(gaps)} have no coordinates, so brio cannot draw brain figures")
     return atlas, warnings
 
 
@@ -142,7 +142,7 @@ def add_atlas(cohort: Cohort, table: str | Path, out: str | Path, by_order: bool
         rois = _select_rois(atlas, rows).rois
     elif len(atlas) != cohort.n_rois:
         problem = f"has {len(atlas)} ROIs, but cohort '{cohort.name}' has {cohort.n_rois}"
-        raise BrioError(f"{table}: {problem}; with --by-order, the table needs one row per ROI")
+        raise BrioError(f"{table}: {problem}; the table needs one row per ROI, in the same order")
     elif not own.is_unnamed:
         rois = rois.assign(name=own.rois["name"].to_numpy())
     rois = rois.assign(**{column: own.rois[column].to_numpy() for column in own.rois.columns.difference(rois.columns)})
@@ -272,7 +272,7 @@ def resolve_atlas(
             )
         repeated = None if options.labels_required or options.known_header == series.columns else _find_repeated(series)
         if repeated is not None and order != kept:
-            neither = f"the header neither equals that of the model's scans nor follows the order of {source}"
+            neither = f"the header differs from that of the model's scans and from the order of {source}"
             problem = f"column '{repeated}' appears more than once, and {neither}"
             raise BrioError(f"{path}: {problem}; use the column names in rois.tsv of the model")
     # those to drop that are named as in the atlas and not as in the header
@@ -304,7 +304,7 @@ def _match_table(table: Atlas, source: str, series: Series, path: Path, kept: tu
     """Match the columns of a scan that are kept with a table of ROIs: by name in its order, else by order."""
     n_columns = series.frames.shape[1]
     if series.columns is not None:
-        remedy = "add a row, name the columns in a column 'code' of the table, or drop the column with --drop-roi"
+        remedy = "add a row or a column 'code' with the names in the header, or drop the column with --drop-roi"
         rows, key = _find_rows(table, kept, f"{path}: column", source, remedy)
         return _order_by_rows(table, kept, rows, f"header matched to table {source} by {key}")
     if len(table) == n_columns:  # the table lists the columns that were dropped, in their place
@@ -325,7 +325,9 @@ def _match_bundled(layout: Layout, series: Series, path: Path, kept: tuple[str, 
     if bundled is not None and len(bundled) == len(kept):
         if series.columns is None:
             if strictness == "names":
-                raise BrioError(f"{path}: has no header; its columns may not be in the order of {bundled.name}")
+                raise BrioError(
+                    f"{path}: has no header; its columns may not be in the order of {bundled.name}, so add a header"
+                )
             return (
                 bundled,
                 kept,

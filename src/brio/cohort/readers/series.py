@@ -182,7 +182,7 @@ def read_text_file(path: Path, file_format: str = "text") -> str:
         problem = f"byte {content[error.start]:#04x} in line {line} is not UTF-8"
         problem = "it is UTF-16" if content.startswith(BYTE_ORDER_MARKS) else problem
     if content.startswith(WORKBOOKS):
-        problem, remedy = "it is a workbook, for example of Excel, or an archive", "save the sheet as CSV in UTF-8"
+        problem, remedy = "it is a workbook, for example from Excel, or an archive", "save the sheet as CSV in UTF-8"
     elif not problem and "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         problem, remedy = f"null character in line {line}", "it may be damaged"
@@ -529,8 +529,8 @@ def load_array(path: Path, arrays: Mapping[str, StoredArray], variable: str | No
     if not preferred and len(matrices) != 1:
         shapes = ", ".join(f"{k} {'x'.join(map(str, v.shape))}" for k, v in arrays.items()) or "nothing"
         raise BrioError(
-            f"{path}: contains several arrays ({shapes}), and it is unclear which one is the time series; "
-            "name that array 'timeseries'"
+            f"{path}: contains {shapes}, so brio cannot tell which array is the time series; save the time series "
+            "as an array with the name 'timeseries'"
         )
     return load_arrays(path, arrays, (preferred or matrices)[:1])[0]
 
@@ -595,7 +595,7 @@ def _declare_array(stream: IO[bytes], path: Path, size: int, read: Callable[[], 
         return StoredArray(shape, "O", 0, read)
     n_bytes, rest = math.prod(shape) * dtype.itemsize, size - stream.tell()
     if n_bytes > rest:
-        raise BrioError(f"{path}: declares {n_bytes} bytes of data, but has {rest}; it may be damaged or cut short")
+        raise BrioError(f"{path}: should have {n_bytes} bytes of data, but has {rest}; it may be damaged or cut short")
     return StoredArray(shape, dtype.kind, n_bytes, read)
 
 
@@ -680,7 +680,7 @@ def _list_v5(content: bytes, path: Path) -> Iterator[tuple[str, StoredArray]]:
             inflate, limit = zlib.decompressobj(), max(find_limit() - total, 0)
             body = inflate.decompress(body, limit + 1)
             if len(body) > limit:
-                problem = f"takes more than {find_limit() / 2**20:,.0f} MB when unpacked, the most that brio reads"
+                problem = f"is larger than {find_limit() / 2**20:,.0f} MB when unpacked, which is the limit of brio"
                 raise BrioError(
                     f"{path}: {problem}; if this size is correct, set the environment variable "
                     f"{LIMIT_VARIABLE} to a larger number of MB"

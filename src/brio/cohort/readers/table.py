@@ -53,7 +53,7 @@ def match_by_column(layout: Layout, src: Path) -> Scans:
         elif not series.is_regular(src / file):
             layout.skip("the file named in column 'file' does not exist", participant, file=file)
         elif (other := owner.setdefault((src / file).resolve(), name)) != name:
-            raise BrioError(f"{src / file}: column 'file' names this file for both {other} and {name}")
+            raise BrioError(f"{src / file}: column 'file' lists this file for both {other} and {name}")
         else:
             scans.append(({column: value for column, value in row.items() if column != "file"}, src / file))
     return scans
@@ -95,7 +95,7 @@ def match_by_name(layout: Layout, files: list[Path], table: str) -> Scans:
         for _, file in own:
             if file in owner:
                 problem = f"matches both {owner[file]} and {name}"
-                raise BrioError(f"{file}: {problem}; name the files in a column 'file' of {table}")
+                raise BrioError(f"{file}: {problem}; list the file of each row in a column 'file' of {table}")
             owner[file] = name
         scans += own
     hint = _compare_names(without_file, [stem for file, stem in stems.items() if file not in owner])
@@ -108,7 +108,7 @@ def match_by_name(layout: Layout, files: list[Path], table: str) -> Scans:
         starts = _list_starts(stem)
         if file not in owner and left_out.isdisjoint(starts):
             same = matched.intersection(starts)
-            reason = "another file has exactly the name of the participant" if same else f"no row in {table}"
+            reason = "another file has exactly the participant_id as its name" if same else f"no row in {table}"
             layout.skip(reason, max(same, default=stem), file=file.name)
     return scans
 
@@ -146,9 +146,9 @@ def _compare_names(participants: Sequence[str], stems: Sequence[str]) -> str:
         "ids in the table lack the leading zeros of the file names": lambda p: (
             p.isdecimal() and p.lstrip("0") in unpadded
         ),
-        "ids became decimals (7.0): write them as text": lambda p: p[-2:] == ".0" and p[:-2].lstrip("0") in unpadded,
-        "file names lack 'sub-': leave it out in the table": lambda p: p[:4] == "sub-" and p[4:] in firsts,
-        "file names differ in capitals: write the ids in the table as in the file names": lambda p: p.lower() in lower,
+        "ids became decimals (7.0); write them as text": lambda p: p[-2:] == ".0" and p[:-2].lstrip("0") in unpadded,
+        "file names lack 'sub-'; leave it out in the table": lambda p: p[:4] == "sub-" and p[4:] in firsts,
+        "file names differ in capitals; write the ids in the table as in the file names": lambda p: p.lower() in lower,
     }
     wanted, prefixes = Counter(participants), Counter[str]()
     for first in firsts:  # its ends are looked up, since comparing each name with each participant takes minutes
@@ -157,7 +157,7 @@ def _compare_names(participants: Sequence[str], stems: Sequence[str]) -> str:
     prefix, count = max(prefixes.items(), key=lambda item: (item[1], item[0]), default=("", 0))
     if count:
         example = f"write {prefix}{participants[0]} in the table"
-        rules[f"file names begin with '{prefix}': {example}"] = lambda p: prefix + p in firsts
+        rules[f"file names begin with '{prefix}'; {example}"] = lambda p: prefix + p in firsts
     fitting = (words for words, fits in rules.items() if 2 * sum(map(fits, participants)) > len(participants))
     return next((f" ({words})" for words in fitting), "")
 
@@ -198,9 +198,7 @@ def find_fc(src: Path, options: ImportOptions) -> Layout:
     """
     measure, sessions = options.measure, options.sessions
     if not options.labels_required:
-        raise BrioError(
-            f"{src}: contains connectomes, but predictions need time series, from which their intervals are computed"
-        )
+        raise BrioError(f"{src}: contains connectomes, but predictions need time series to compute their intervals")
     if measure is not None and measure not in MEASURES:
         raise BrioError(f"--measure {measure}: unknown measure; {nearest(measure, MEASURES)}")
     if sessions in ("join", "average"):
@@ -213,7 +211,7 @@ def find_fc(src: Path, options: ImportOptions) -> Layout:
         if own != first[0][0]:
             problem = f"seems to contain {own}, but {first[0][1]} contains {first[0][0]}"
             raise UnknownMeasureError(
-                f"{where}: {problem}; state what all matrices contain with --measure correlation or fisher-z"
+                f"{where}: {problem}; state the measure of all matrices with --measure correlation or fisher-z"
             )
         return convert_fc(matrix, own, where)
 
@@ -270,5 +268,5 @@ def _open_archive(path: Path) -> dict[str, Callable[[], np.ndarray]]:
     if stacks or len(matrices) < 2:
         held = ", ".join(f"{key} {'x'.join(map(str, array.shape))}" for key, array in declared.items()) or "nothing"
         needed = "one array of numbers (participants, ROIs, ROIs) and 'participant_id', or one matrix per participant"
-        raise BrioError(f"{path}: contains {held}, but needs {needed}")
+        raise BrioError(f"{path}: contains {held}, but must contain {needed}")
     return {name: partial(series.load_array, path, {name: declared[name]}) for name in matrices}

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import base64
+import html
 import re
+from collections.abc import Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from ...formatting import format_column, tie_units, typeset
+from ...formatting import format_column, typeset
 from ...results import StoredStudy
 from ...results.files import is_kept, read_file
 from ...schemas import to_json
@@ -40,14 +42,14 @@ MAX_SVG_BYTES = 200_000
 
 def describe_study(study: StoredStudy) -> dict[str, Any]:
     """Describe a study for the template."""
-    text, table = render_markdown(tie_units(study.finding_alone)), None
+    text, table = render_markdown(study.finding_alone), None
     if study.table is not None and "<table" not in text:
         head = study.table.head(MAX_TABLE_ROWS)
         table = {
             "columns": [str(column) for column in head.columns],
             "rows": list(zip(*(_format_cells(head[column]) for column in head.columns), strict=True)),
         }
-    return {"stored": study, "figure": _encode_figure(study.folder), "text": text, "table": table}
+    return {"stored": study, "figure": _find_figure(study.folder), "text": text, "table": table}
 
 
 def _format_cells(column: pd.Series) -> list[dict[str, Any]]:
@@ -60,24 +62,39 @@ def _format_cells(column: pd.Series) -> list[dict[str, Any]]:
     return [{"text": t, "value": v if is_number(v) else None} for t, v in zip(texts, column.tolist(), strict=True)]
 
 
-def _encode_figure(folder: Path) -> str | None:
-    """Encode the figure of a study as a data URL; scripts inside an image do not run."""
-    svg, png = (folder / "figure.svg", "svg+xml"), (folder / "figure.png", "png")
-    prefers_png = svg[0].is_file() and svg[0].stat().st_size > MAX_SVG_BYTES
-    for path, kind in (png, svg) if prefers_png else (svg, png):
-        if is_kept(path):
-            return f"data:image/{kind};base64,{base64.b64encode(read_file(path)).decode()}"
-    return None
+def _find_figure(folder: Path) -> str | None:
+    """Return the figure of a study as a data URL, if it has one."""
+    svg, png = folder / "figure.svg", folder / "figure.png"
+    prefers_png = svg.is_file() and svg.stat().st_size > MAX_SVG_BYTES
+    stored = filter(is_kept, (png, svg) if prefers_png else (svg, png))
+    return next((encode_image(path.name, read_file(path)) for path in stored), None)
 
 
-def render_markdown(text: str, open_rows: int = MAX_OPEN_ROWS) -> str:
-    """Render Markdown as HTML and fold tables with more rows than may be open.
+def encode_image(name: str, content: bytes) -> str:
+    """Encode the content of an image file as a data URL; scripts inside an image do not run."""
+    kind = "svg+xml" if name.endswith(".svg") else "png"
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
 
-    HTML in the text is escaped, and images, which may need a network, are left out.
+
+def render_markdown(text: str, open_rows: int = MAX_OPEN_ROWS, images: Mapping[str, str] | None = None) -> str:
+    """Render Markdown as HTML with typographic signs, and fold tables with more rows than may be open.
+
+    HTML in the text is escaped. An image must be one of ``images``, which have data URLs; without ``images``, an image
+    of the text becomes a link, because it may need a network.
     """
     from markdown_it import MarkdownIt
 
-    rendered = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image").render(text)
+    def show_text(_: Any, tokens: Sequence[Any], k: int, *__: Any) -> str:
+        return html.escape(typeset(tokens[k].content))
+
+    def show_image(_: Any, tokens: Sequence[Any], k: int, *__: Any) -> str:
+        assert images is not None
+        return f'<img src="{images[tokens[k].attrs["src"]]}" alt="{html.escape(tokens[k].content)}">'
+
+    markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
+    markdown.add_render_rule("text", show_text)
+    markdown.add_render_rule("image", show_image)
+    rendered = (markdown if images is not None else markdown.disable("image")).render(text)
     return re.sub(r"<table>.*?</table>", lambda match: _wrap_table(match[0], open_rows), rendered, flags=re.DOTALL)
 
 
