@@ -304,7 +304,10 @@ def _choose_settings(
     choices: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in drawn}
     for (name, fold), tries in scores.iterrows():
         if tries.isna().all():
-            raise BrioError(f"fold {fold}: no configuration has an AUC on the validation scans")
+            raise BrioError(
+                f"method '{name}', fold {fold}: no configuration has an AUC on the validation scans (only one class "
+                "there, or training diverged), so none can be chosen; choose other folds with --fold, or use 'brio run'"
+            )
         choices[name][fold] = drawn[name][int(tries.idxmax())][0]
     table["chosen"] = [choices[r.method][r.fold] == json.loads(r.values) for r in table.itertuples(index=False)]
     reached = None

@@ -130,7 +130,9 @@ class Trainer:
                 if self._store is not None and self._store.is_due():
                     finished = [[_to_tree(fitted) for fitted in fitted_runs] for fitted_runs in self._finished]
                     self._store.save(StackCheckpoint.of_tree({"now": now.to_tree(), "finished": finished}))
-        raise BrioError(f"method '{method.name}': its settings leave no epoch from which to choose a checkpoint")
+        raise BrioError(
+            f"method '{method.name}': no checkpoint can be chosen; its last stage must be selectable and have an epoch"
+        )
 
 
 def _merge_fits(first: FittedRun, second: FittedRun) -> FittedRun:
