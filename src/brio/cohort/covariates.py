@@ -68,7 +68,9 @@ def _convert_numbers(values: pd.Series, names: np.ndarray, what: str, remedy: st
     numbers = pd.to_numeric(values, errors="coerce").astype(float)
     unusable = (values.notna() & ~(numbers.abs() <= LARGEST_COVARIATE)).to_numpy()
     if unusable.any():
-        raise BrioError(f"{what} of participant {names[unusable][0]} is '{values[unusable].iloc[0]}'; {remedy}")
+        problem = "not a number" if numbers[unusable].isna().iloc[0] else f"beyond {LARGEST_COVARIATE:g}"
+        value = f"'{values[unusable].iloc[0]}', which is {problem}"
+        raise BrioError(f"{what} of participant {names[unusable][0]} is {value}; {remedy}")
     return numbers
 
 
