@@ -1,7 +1,7 @@
 """Everything that authors of methods need to import.
 
 A method consists of a frozen dataclass of settings, a neural network and a loss. The network and the loss are written
-for ONE run; brio trains all runs of a job together. ``docs/examples/my_method.py`` is a complete example.
+for ONE run; brio trains many runs together. ``docs/examples/my_method.py`` is a complete example.
 
 - Declare a method: ``method``, ``variant``, ``NeuralMethod`` (or ``Method`` for one that is not trained by gradient
   steps), ``NeuralSettings``, ``setting`` with ``choice``, ``uniform`` or ``log_uniform``, and the check ``require``.
