@@ -8,8 +8,8 @@ for ONE run; brio trains many runs together. ``docs/examples/my_method.py`` is a
 - Types that a method uses: ``Scans``, ``RunState``, ``StepContext``, ``Output``, ``Batch``, ``Stage``; ``Explanation``
   and ``ExplainedScans`` for methods that explain their predictions.
 - Graphs: ``build_profiles``, ``select_strong_edges``, ``normalise_adjacency``.
-- Layers that give the same numbers for a run alone and in a stack: ``Dropout``, ``BatchNorm``, ``Chain``,
-  ``build_mlp``.
+- Layers that give the same numbers for a run alone and in a stack: ``Dropout``, ``BatchNorm``, ``LayerNorm``,
+  ``Linear``, ``Chain``, ``build_mlp``.
 - Losses: ``classification_loss``, ``bce``, ``average_losses``, ``average_by_site``.
 
 >>> from brio.authoring import NeuralMethod, method
