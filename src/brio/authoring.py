@@ -1,15 +1,15 @@
 """Everything that authors of methods need to import.
 
 A method consists of a frozen dataclass of settings, a neural network and a loss. The network and the loss are written
-for ONE run; brio trains all runs of a job together. ``docs/examples/my_method.py`` is a complete example.
+for ONE run; brio trains many runs together. ``docs/examples/my_method.py`` is a complete example.
 
 - Declare a method: ``method``, ``variant``, ``NeuralMethod`` (or ``Method`` for one that is not trained by gradient
   steps), ``NeuralSettings``, ``setting`` with ``choice``, ``uniform`` or ``log_uniform``, and the check ``require``.
 - Types that a method uses: ``Scans``, ``RunState``, ``StepContext``, ``Output``, ``Batch``, ``Stage``; ``Explanation``
   and ``ExplainedScans`` for methods that explain their predictions.
 - Graphs: ``build_profiles``, ``select_strong_edges``, ``normalise_adjacency``.
-- Layers that give the same numbers for a run alone and in a stack: ``Dropout``, ``BatchNorm``, ``Chain``,
-  ``build_mlp``.
+- Layers that give the same numbers for a run alone and in a stack: ``Dropout``, ``BatchNorm``, ``LayerNorm``,
+  ``Linear``, ``Chain``, ``build_mlp``.
 - Losses: ``classification_loss``, ``bce``, ``average_losses``, ``average_by_site``.
 
 >>> from brio.authoring import NeuralMethod, method

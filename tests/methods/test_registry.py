@@ -77,7 +77,7 @@ def test_a_variant_of_a_class_without_a_name_is_refused():
     class Nameless(Ridge):
         """Inherits the name of its parent."""
 
-    with pytest.raises(BrioError, match="class Nameless has no name of its own"):
+    with pytest.raises(BrioError, match="class Nameless is not registered"):
         variant("nameless-2", Nameless, "never", penalties=3)
 
 

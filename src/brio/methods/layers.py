@@ -45,7 +45,7 @@ def build_profiles(scans: Scans) -> Tensor:
     Parameters
     ----------
     scans : Scans
-        B scans. Their ``state.learned["mean"]`` is the mean connectome of the source sites, shape [P, P].
+        B scans. Their ``state.learned["mean"]``, shape [P, P], contains the values that are filled in.
 
     Returns
     -------

@@ -179,13 +179,14 @@ def method(
     ----------
     name : str
     family : str
-        Heading for the method in tables.
+        Family of the method, shown in lists and tables.
     reference : str
         Reference to cite.
     provenance : Provenance or str
         The origin of the implementation; any text is allowed.
     needs : iterable of str
-        Data needed besides connectomes and labels, see ``brio.training.contract.NEEDS``.
+        Data needed besides connectomes and labels: ``"bold"``, ``"sites"``, ``"sex"``, ``"age"``, ``"motion"`` or
+        ``"hemisphere"``.
     transductive : bool
         Whether the fit uses unlabelled scans of the test site.
     control : bool
@@ -263,7 +264,7 @@ def variant(name: str, base: type[Method], summary: str, *, provenance: Provenan
     ----------
     name : str
     base : type
-        A class that is already registered under a name of its own.
+        A class that is already registered with :func:`method`.
     summary : str
         One line that describes how the variant differs.
     provenance : Provenance, optional
@@ -278,11 +279,11 @@ def variant(name: str, base: type[Method], summary: str, *, provenance: Provenan
     >>> from brio.training import NeuralMethod
     >>> variant("mine-short", NeuralMethod, "Mine, trained for ten epochs.", epochs=10)
     Traceback (most recent call last):
-    brio.errors.BrioError: method 'mine-short': class NeuralMethod has no name of its own; put @method(...) above it
+    brio.errors.BrioError: method 'mine-short': class NeuralMethod is not registered; put @method(...) above it
     """
     base_entry = next((entry for entry in _DECLARED.values() if _CLASSES.get(entry.name) is base), None)
     if base_entry is None:
-        raise BrioError(f"method '{name}': class {base.__name__} has no name of its own; put @method(...) above it")
+        raise BrioError(f"method '{name}': class {base.__name__} is not registered; put @method(...) above it")
     _add_entry(
         replace(
             base_entry,
@@ -357,7 +358,7 @@ def load_methods(path: str | Path) -> list[str]:
         _run_file(file, module_name)
     names = [e.name for e in _DECLARED.values() if e.module == module_name]
     if not names:
-        raise BrioError(f"{file}: registers no method; put the decorator @brio.methods.method(...) above your class")
+        raise BrioError(f"{file}: registers no method; put the decorator @brio.authoring.method(...) above your class")
     return names
 
 

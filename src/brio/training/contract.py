@@ -528,7 +528,7 @@ class FittedRun:
     ----------
     run : Run
     test_logit : ndarray, shape [n_test]
-        Logit margin of each test scan, in the order of ``run.fold.test``.
+        Margin of each test scan, in the order of ``run.fold.test``.
     validation_auc : float
         AUC on the validation scans at the chosen checkpoint or penalty; without validation scans, the AUC on the inner
         folds; NaN if training diverged.
@@ -537,7 +537,7 @@ class FittedRun:
     trained_epochs : int or None
         Number of epochs until the run stopped.
     block_length : float or None
-        Fold-level block length l_b, not rounded; None if nothing was re-estimated.
+        Block length of the re-estimates in this fold; None if nothing was re-estimated.
     parameters : dict of Tensor
         Parameters and running statistics at the chosen checkpoint, or the coefficients of a model without epochs.
     state : RunState
@@ -594,7 +594,7 @@ class Prediction(NamedTuple):
     Attributes
     ----------
     margin : ndarray of float64, shape [n]
-        Logit margins.
+        Margins.
     representation : ndarray of float64, shape [n, d]
         Input of the classifier.
 
@@ -729,8 +729,8 @@ ANY_TENSOR = TensorSpec(None)
 class Method(ABC):
     """A method that learns from source sites and predicts scans of other sites.
 
-    A subclass gets its name from :func:`brio.methods.method`, declares the frozen dataclass of its ``settings``, and
-    fits any number of runs at once. A fitted run can predict any scans: full scans or re-estimates.
+    A subclass gets its name from the decorator :func:`brio.authoring.method`, declares the frozen dataclass of its
+    ``settings``, and fits any number of runs at once. A fitted run can predict any scans: full scans or re-estimates.
 
     Parameters
     ----------
@@ -747,7 +747,7 @@ class Method(ABC):
 
     name: ClassVar[str] = ""
     needs: ClassVar[frozenset[str]] = frozenset()
-    """Data needed besides connectomes and labels, see ``brio.training.contract.NEEDS``."""
+    """Data needed besides connectomes and labels: "bold", "sites", "sex", "age", "motion" or "hemisphere"."""
 
     version: ClassVar[int] = 1
     """Part of the key of a run; increase it whenever the predictions of the method change."""
@@ -794,7 +794,7 @@ class Method(ABC):
 
     @abstractmethod
     def predict(self, fitted: FittedRun, scans: Scans) -> Prediction:
-        """Predict logit margins and representations of any scans with a fitted run.
+        """Predict margins and representations of any scans with a fitted run.
 
         Parameters
         ----------
@@ -845,7 +845,7 @@ class Method(ABC):
         return Inputs(connectomes, self.needs, self.settings, f"method '{self.name}'")
 
     def predict_margins(self, fitted: FittedRun, connectomes: Connectomes, scans: np.ndarray) -> np.ndarray:
-        """Predict logit margins of scans of a cohort.
+        """Predict margins of scans of a cohort.
 
         Parameters
         ----------

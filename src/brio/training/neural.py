@@ -1,4 +1,4 @@
-"""A neural method: a network and a loss for one run, trained for all runs at once."""
+"""A neural method: a network and a loss for one run, trained for many runs at once."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ class NeuralSettings(contract.MethodSettings):
 
 
 class NeuralMethod(Method):
-    """A neural network and a loss, written for one run and trained for all runs at once.
+    """A neural network and a loss, written for one run and trained for many runs at once.
 
-    The trainer stacks the parameters of all runs along a first axis and maps network and loss over it, so both must be
-    plain tensor code: no branches on values, no ``.item()``, no boolean indexing. Random numbers come from the
+    The trainer stacks the parameters of several runs along a first axis and maps network and loss over it, so both must
+    be plain tensor code: no branches on values, no ``.item()``, no boolean indexing. Random numbers come from the
     :class:`~brio.training.StepContext` of the step; running statistics are buffers, changed in place during training.
 
     Parameters
@@ -168,7 +168,7 @@ class NeuralMethod(Method):
         -------
         Tensor, scalar
         """
-        raise NotImplementedError(f"method '{self.name}' has neither a loss nor an objective of its own")
+        raise NotImplementedError(f"method '{self.name}' defines neither loss nor objective")
 
     def objective(self, call: contract.NetworkCall, params: Tensors, batch: Batch) -> Tensor:
         """Compute what a training step minimises: the loss of the network's output.
