@@ -31,5 +31,5 @@ def test_defaults_required_options_and_marks_are_written(reference):
     assert "\n`--protocol TEXT`, default `loso`\n: loso (leave one site out) or kfold.\n" in run
     assert "a whole number from 1 to 1,000." in run
     assert "\n`--seed INTEGER`, default `0`\n: Seed of the random numbers;" in reference
-    assert r"see `brio methods`; repeatable" in run
+    assert "(see `brio methods`); repeatable" in run
     assert r"\_" in reference
