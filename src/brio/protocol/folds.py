@@ -116,8 +116,10 @@ def _split_sites(cohort: Cohort, name: str, source: list[str], validation: list[
 
 
 def _refuse_too_few_sites(counts: str, validation: int, source: int, advice: str) -> Never:
-    needed = f"{validation} are needed for validation and at least {source} as source sites"
-    raise BrioError(f"{counts}, but {needed}; {advice}")
+    verb = "is" if validation == 1 else "are"
+    raise BrioError(
+        f"{counts}, but {validation} {verb} needed for validation and at least {source} as source sites; {advice}"
+    )
 
 
 def make_training_fold(cohort: Cohort, seed: int, validation_sites: int | str | Sequence[str]) -> Fold:
