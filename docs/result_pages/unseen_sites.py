@@ -58,7 +58,7 @@ def differences(atlas: str, reference: str) -> pd.DataFrame:
 
 @cache
 def averaged_seeds(atlas: str) -> pd.DataFrame:
-    """Return the AUC of logits averaged over seeds, of ridge and every network at every test site."""
+    """Return the AUC of margins averaged over seeds, of ridge and every network at every test site."""
     sites = pd.concat([job.sites for job in read_jobs(FOLDERS[atlas])])
     table = 100 * sites.pivot(index="fold", columns="method", values="ensemble_auc")
     return table[["ridge", *networks(atlas)]]
