@@ -74,7 +74,7 @@ _summarise = cache(summarise_scores)  # several pages describe the same scores
 FAMILIES = {
     "unseen sites": "every other method versus ridge, on one atlas",
     "baselines": "every baseline of the paper's table versus BRIO, on one atlas",
-    "averaged seeds": "every neural network, with logits averaged over seeds, versus ridge, on one atlas",
+    "averaged seeds": "every neural network versus ridge, both with margins averaged over seeds, on one atlas",
     "labels": "every other method versus ridge, on one atlas, for one label or for all labels together",
     "site penalties": "each penalty versus the GCN to which it is added, on one atlas",
     "graph OOD": "each graph OOD method versus the best brain-network method, on one atlas",

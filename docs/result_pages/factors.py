@@ -9,7 +9,17 @@ import pandas as pd
 from brio.protocol import adjust_holm
 from brio.results import average_seeds
 
-from .comparisons import Verdict, compare_sites, count_shown, group_rows, judge, judge_parts, record_verdicts, reverse
+from .comparisons import (
+    LEVEL,
+    Verdict,
+    compare_sites,
+    count_shown,
+    group_rows,
+    judge,
+    judge_parts,
+    record_verdicts,
+    reverse,
+)
 from .evidence import read_paper, read_study, read_study_summary
 from .markdown import in_words
 
@@ -73,27 +83,28 @@ def list_gains() -> pd.DataFrame:
 def judge_claims() -> list[Verdict]:
     """Return the verdicts on retention, regions and propositions."""
     below, above, n = count_shown([kept_differences()])
-    chance = int((kept_differences().xs("random", level=1)["p_holm"] <= 0.05).sum())
+    by_chance = kept_differences().xs("random", level=1)
+    chance = int((by_chance["p_holm"] <= LEVEL).sum())
     ranks = paper_ranks()
     among = int((ranks <= TOP).sum())
     holds = {propositions()["Prop. 1: bound holds, %"], propositions()["Prop. 2: identities hold, %"]} == {"100.0"}
     return [
         (
             "When only some factors are kept, ranking by qualification gives the highest AUC",
-            f"significant in {below} of {n} comparisons, including {chance} with random order",
+            f"significant in {below} of {n} comparisons, among them {chance} of {len(by_chance)} with random order",
             judge(below, above, n),
         ),
         (
             "Five regions have the highest scores",
-            "not reproduced; our ranking changes from run to run. "
-            f"{among} of the five are among our {TOP} highest-scoring regions; "
+            "not reproduced; our ranking changes from run to run; "
+            f"{among or 'none'} of the five are among our {TOP} highest-scoring regions; "
             f"their ranks are {in_words(map(str, ranks))} of {len(regions())}",
             judge_parts(ranks <= TOP),
         ),
         (
             "Propositions 1 and 2",
-            f"hold for all {propositions()['Prop. 1: sites and factors']} combinations of site and factor and "
-            f"{propositions()['Prop. 2: pairs of sites and classes']} combinations of site pair and class",
+            f"hold for all {int(propositions()['Prop. 1: sites and factors']):,} combinations of site and factor and "
+            f"{int(propositions()['Prop. 2: pairs of sites and classes']):,} combinations of site pair and class",
             "agrees" if holds else "contradicted",
         ),
     ]

@@ -62,7 +62,8 @@ def judge_claims() -> list[Verdict]:
         held += [auc <= 2, acc <= 2]
         sentences.append(
             f"{atlas_label(atlas)}: rank {auc} in AUC and rank {acc} in ACC, of {len(ranks(atlas))} methods; "
-            f"{n_above} baselines have a significantly higher AUC than BRIO"
+            f"{n_above or 'no'} {'baseline has' if n_above < 2 else 'baselines have'} a significantly higher AUC "
+            "than BRIO"
         )
     word = judge_parts(held)
     return [("At sites it was trained on, BRIO ranks first or second in AUC and ACC", "; ".join(sentences), word)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
+import numpy as np
 import pandas as pd
 
 from brio.studies.comparison import OWN, TOGETHER
@@ -39,7 +40,9 @@ def scores(atlas: str, question: str, without: str = "") -> pd.DataFrame:
 @cache
 def differences(atlas: str, question: str) -> pd.DataFrame:
     """Return the differences in AUC of every method to ridge."""
-    return compare_sites(scores(atlas, question), "ridge", "labels", f"{atlas_label(atlas)}, {question}")
+    return compare_sites(
+        scores(atlas, question), "ridge", "labels", f"{atlas_label(atlas)}, {NAMES.get(question, question)}"
+    )
 
 
 def compare_methods(atlas: str, first: str, second: str) -> pd.Series:
@@ -58,6 +61,13 @@ def compare_sites_of_development(atlas: str, first: int) -> pd.Series:
     half = scores(atlas, TOGETHER).sort_index().iloc[first::2]
     words = "other sites" if first else "development sites"
     return compare_pair(half, "log-ridge", "ridge", "single pairs", f"{atlas_label(atlas)}, all labels, {words}")
+
+
+def is_largest_for(label: str) -> bool:
+    """Return whether log-ridge differs most from ridge for a label, on both atlases."""
+    labels = [question for question in list_questions() if question != TOGETHER]
+    gains = {atlas: [differences(atlas, name).loc["log-ridge", "mean"] for name in labels] for atlas in ATLASES}
+    return all(labels[int(np.argmax(gain))] == label for gain in gains.values())
 
 
 def weigh_labels() -> dict[str, float]:

@@ -34,7 +34,7 @@ def scores(atlas: str, setting: str) -> pd.DataFrame:
 @cache
 def differences(atlas: str, setting: str) -> pd.DataFrame:
     """Return the differences in AUC to BRIO's own value."""
-    return compare_sites(scores(atlas, setting), "brio", "sensitivity", setting)
+    return compare_sites(scores(atlas, setting), "brio", "sensitivity", f"{atlas_label(atlas)}, {setting}")
 
 
 def list_differences() -> list[pd.DataFrame]:

@@ -51,7 +51,8 @@ def judge_claims() -> list[Verdict]:
     missed = [f"{what} for `{name}`" for name, what, sign in CLAIMS if (name, what, sign) not in held]
     return [
         (
-            "Time and memory of BRIO compared with FC-HGNN, CORE, BrainOOD and DiSCO",
+            "BRIO takes more time and memory than FC-HGNN and CORE, less time and more memory than BrainOOD, and less "
+            "of both than DiSCO",
             f"{len(held)} of {len(CLAIMS)} comparisons hold (one measurement each); exceptions: {in_words(missed)}",
             judge_parts(claim in held for claim in CLAIMS),
         ),

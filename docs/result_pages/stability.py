@@ -45,7 +45,9 @@ def variation(study: str) -> pd.DataFrame:
 @cache
 def mismatch_differences(kind: str) -> pd.DataFrame:
     """Return the differences in mismatch rate to BRIO in points, paired over folds (lower is better)."""
-    return compare_sites(arm_scores(rows("mismatch"), kind), "brio", "stability", kind, lower_is_better=True)
+    return compare_sites(
+        arm_scores(rows("mismatch"), kind), "brio", "stability", f"{MISMATCHES[kind]} mismatches", lower_is_better=True
+    )
 
 
 def aligned_arms() -> list[str]:

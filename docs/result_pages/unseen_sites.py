@@ -58,7 +58,7 @@ def differences(atlas: str, reference: str) -> pd.DataFrame:
 
 @cache
 def averaged_seeds(atlas: str) -> pd.DataFrame:
-    """Return the AUC of logits averaged over seeds, of ridge and every network at every test site."""
+    """Return the AUC of margins averaged over seeds, of ridge and every network at every test site."""
     sites = pd.concat([job.sites for job in read_jobs(FOLDERS[atlas])])
     table = 100 * sites.pivot(index="fold", columns="method", values="ensemble_auc")
     return table[["ridge", *networks(atlas)]]
@@ -109,6 +109,11 @@ def networks(atlas: str) -> list[str]:
 def described_scores(atlas: str) -> pd.DataFrame:
     """Return mean AUC, SD and interval of every method, highest mean first."""
     return describe_scores(scores(atlas))
+
+
+def linear_lead(n: int) -> bool:
+    """Return whether the methods with the highest mean AUC, as many as given, are linear on both atlases."""
+    return all(family_of(name) == "linear" for atlas in ATLASES for name in described_scores(atlas).index[:n])
 
 
 def mean_scores(atlas: str) -> pd.Series:
@@ -226,7 +231,8 @@ def judge_claims() -> list[Verdict]:
         table = differences(atlas, "brio")
         below, above, n = count_shown([table])
         higher = int((table["mean"] > 0).sum())
-        measured = f"significantly above {below} of {n}; {higher} have a higher mean AUC, {above} of them significantly"
+        higher_too = f"{higher} have a higher mean AUC, {above or 'none'} of them significantly"
+        measured = f"significantly above {below} of {n}; {higher_too}"
         verdicts.append(
             (f"BRIO has a higher AUC than all baselines ({atlas_label(atlas)})", measured, judge(below, above, n))
         )

@@ -122,3 +122,10 @@ def test_every_folder_of_the_evidence_is_described():
     folders = [path.name for path in EVIDENCE.iterdir() if path.is_dir()]
     assert folders
     assert not [name for name in folders if f"`{name}/" not in described]
+
+
+def test_level_page_keeps_the_comparisons_of_both_atlases(result_pages):
+    sensitivity = importlib.import_module("result_pages.sensitivity")
+    tables = sensitivity.list_differences()
+    verdicts = importlib.import_module("result_pages.comparisons").VERDICTS
+    assert sum(family == "sensitivity" for family, *_ in verdicts) == sum(map(len, tables))
