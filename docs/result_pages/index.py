@@ -19,14 +19,14 @@ from .unseen_sites import FOLDERS, networks
 WORDS = {
     "agrees": "agree with our results",
     "in part": "agree in part",
-    "not significant": "are not confirmed (no significant difference)",
+    "not significant": "are not confirmed (most comparisons are not significant)",
     "does not hold": "do not hold",
     "contradicted": "are contradicted",
 }
 ONE = {
     "agrees": "agrees with our results",
     "in part": "agrees in part",
-    "not significant": "is not confirmed (no significant difference)",
+    "not significant": "is not confirmed (most comparisons are not significant)",
     "does not hold": "does not hold",
     "contradicted": "is contradicted",
 }

@@ -153,7 +153,7 @@ def write_reused_results(results: ArmResults, plan: Plan, job: Job, place: Path)
     seeds = tuple(sorted(rows["seed"].unique().tolist()))
     plan = replace(plan, methods={name: planned}, seeds=seeds, reused_from=str(source.folder))
     metrics: dict[str, Any] = {**summarise_metrics(rows, plan.protocol)}
-    if results.summary.seeds != len(seeds):  # the AUC of averaged logits needs the predictions of all seeds
+    if results.summary.seeds != len(seeds):  # the AUC of averaged margins needs the predictions of all seeds
         metrics |= {"auc_of_averaged_logits": MetricSummary()}
         metrics |= dict.fromkeys(("pair_weighted_auc", "auc_interval_over_people", "p_chance"))
     predictions = source.predictions
