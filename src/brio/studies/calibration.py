@@ -39,8 +39,8 @@ def measure_calibration(context: StudyContext, arms: list[Arm]) -> Finding:
     summary = pd.DataFrame([_summarise(name, own, means) for name, own in predictions.items()])
     text = [sentence for name in predictions for sentence in _describe_sites(name, means, sites.loc[name])]
     text.append(
-        "Linear models other than logistic regression are calibrated on inner folds over their source sites; this does "
-        "not change margins, AUC or accuracy. Means over sites come from a random-effects model."
+        "For most linear models, probabilities are calibrated on the margins of source scans in inner folds; this does "
+        "not change the AUC. Means over sites come from a random-effects model."
     )
     return Finding(table, summary, text, lambda: _draw_calibration(predictions, sites, means), digits=6)
 

@@ -91,8 +91,8 @@ def compare_ablations(context: StudyContext, arms: list[Arm]) -> Finding:
         f"BRIO has a higher mean AUC than {n_lower} of the paper's four ablations.",
         *describe_differences(summary, "brio"),
         f"Alignment changes the mean AUC of the backbone by {mean['brio'] - mean['backbone']:+.1f} points, and by "
-        f"{mean['brio-shuffled'] - mean['backbone-shuffled']:+.1f} points if the names of source sites are shuffled "
-        "within classes.",
+        f"{mean['brio-shuffled'] - mean['backbone-shuffled']:+.1f} points if site names are shuffled among the "
+        "source scans of each class.",
     ]
 
     def label(name: str) -> str:

@@ -296,7 +296,7 @@ variant(
 )
 variant("backbone", Brio, "No alignment.", variant="w/o QG", lambda_env=0.0)
 # Controls: if alignment uses what names of sites mean, it should gain less with shuffled ones.
-variant("brio-shuffled", Brio, "Names of source sites shuffled within classes.", sites="shuffled")
+variant("brio-shuffled", Brio, "Site names shuffled among the source scans of each class.", sites="shuffled")
 variant(
     "backbone-shuffled",
     Brio,

@@ -62,7 +62,7 @@ class BrioSettings(NeuralSettings):
         Whether the MLP of the factor mapping has biases (ours).
     sites : {"own", "shuffled"}
         Site names of the source scans in training: their own or, to check whether alignment depends on them, names
-        shuffled within each class (ours).
+        that are shuffled among the source scans of each class (ours).
     variant : str
         Full qualification or one of the ablations: without re-estimation support (``w/o RS``), task relevance
         (``w/o TR``), strength modulation (``w/o SM``), weights that favour supported factors (``w/o SF``), or any
