@@ -69,18 +69,18 @@ def test_expressions(expression, rows):
         *[(text, "cannot be read; .*== for equal") for text in ("age = 3", "", "@age > 3", "age", "1 < 2", "age in 5")],
         *[(text, "cannot be read") for text in ("(" * 300, "-" * 900 + "1 < age", "age < 1" * 400, "\0", "not age")],
         *[
-            (text, f"may only contain comparisons, not {what}")
-            for text, what in {
-                "__import__('os').system('ls') == 1": "Call",
-                "age.__class__ == 1": "Attribute",
-                "age > 3 & age < 4": "BinOp",
-                "[x for x in age] == 1": "ListComp",
-                "(lambda: 3) == age": "Lambda",
-                "f'{age}' == 'x'": "JoinedStr",
-                "(age := 3) > 2": "NamedExpr",
-                "age[0] > 2": "Subscript",
-                "age == None": "Constant",
-            }.items()
+            (text, "may contain only comparisons; write comparisons such as")
+            for text in (
+                "__import__('os').system('ls') == 1",
+                "age.__class__ == 1",
+                "age > 3 & age < 4",
+                "[x for x in age] == 1",
+                "(lambda: 3) == age",
+                "f'{age}' == 'x'",
+                "(age := 3) > 2",
+                "age[0] > 2",
+                "age == None",
+            )
         ],
     ],
 )

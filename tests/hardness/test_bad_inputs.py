@@ -245,6 +245,7 @@ SIDECARS: list[tuple[str, Content, str]] = [
         f'{{"SamplingFrequency": 1{"0" * 400}}}',
         "SamplingFrequency in its json sidecar is 1",
     ),
+    ("frames per minute", '{"SamplingFrequency": 300}', "frames per second is needed, from 0.01 to 100"),
     ("a list as repetition time", '{"RepetitionTime": [2]}', "RepetitionTime in its json sidecar is [2]"),
     ("deep JSON", f'{{"a": {"[" * 100_000}{"]" * 100_000}}}', ".json: is not valid JSON (it is nested too deeply)"),
     ("a list", "[1, 2]", ".json: must contain a JSON object"),

@@ -283,10 +283,10 @@ def holds_fc(participants: pd.DataFrame) -> bool:
     return FC_ONLY in participants.columns
 
 
-def require_frames(participants: pd.DataFrame, cohort: str, purpose: str) -> None:
-    """Require that scans have frames."""
+def require_frames(participants: pd.DataFrame, cohort: str, purpose: str, or_else: str = "") -> None:
+    """Require that scans have frames; ``or_else`` ends the error with another remedy."""
     if holds_fc(participants):
-        remedy = "import time series ('brio import table'), or use methods that need only connectomes, such as ridge"
+        remedy = f"import time series ('brio import table'){or_else}"
         raise BrioError(f"{purpose} needs frames, but cohort '{cohort}' contains only connectomes; {remedy}")
 
 
@@ -337,7 +337,9 @@ def convert_fc(matrix: np.ndarray, measure: Measure, where: str) -> np.ndarray:
     values[dead], values[:, dead] = 0.0, 0.0
     if not np.isfinite(values).all():
         row, column = np.argwhere(~np.isfinite(values))[0]
-        raise BrioError(f"{where}: row {row + 1}, column {column + 1} has no value; only whole ROIs may be missing")
+        raise BrioError(
+            f"{where}: row {row + 1}, column {column + 1} has no finite value; only whole ROIs may be missing"
+        )
     if not np.allclose(values, values.T, atol=_ASYMMETRY):
         raise BrioError(
             f"{where}: is not symmetric; a connectome must have the same value for both directions of an edge"

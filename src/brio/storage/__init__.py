@@ -184,10 +184,11 @@ def explain_failure(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            remedy = "free some space and run the same command again to resume"
+            remedy = "free some space and run the same command again"
             raise BrioError(f"{path}: cannot be written because the disk is full; {remedy}") from error
         reason = error.strerror or str(error)
-        remedy = "make its folder writable, then run the same command again"
+        denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+        remedy = f"{'make its folder writable' if denied else 'correct this'}, then run the same command again"
         raise BrioError(f"{path}: cannot be written ({reason}); {remedy}") from error
 
 

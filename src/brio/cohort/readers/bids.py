@@ -166,7 +166,7 @@ def _read_dataset(path: Path) -> Series:
     with series.name_damaged_file(file, "HDF5"), h5py.File(file, "r") as archive:
         node = archive[path.relative_to(file).as_posix()]
         if not isinstance(node, h5py.Dataset) or node.ndim != 2 or node.external or node.is_virtual:
-            raise BrioError(f"{path}: is not a matrix (frames, regions)")
+            raise BrioError(f"{path}: is not a matrix (frames, regions) stored in the file itself")
         series.require_bounded(node.size * node.dtype.itemsize, file)
         tr = node.attrs.get("RepetitionTime")
         tr = None if tr is None else require_repetition_time(float(tr), f"{path}: RepetitionTime")
@@ -202,7 +202,7 @@ def lay_out_scans(
     """Assign the files of a folder to participants, sessions and runs; several runs of a scan are joined."""
     runs, sessions = RUNS[0] if options.runs is None else options.runs, options.sessions
     if runs not in RUNS:
-        raise BrioError(f"runs cannot be '{runs}'; {nearest(runs, RUNS)}")
+        raise BrioError(f"--runs cannot be '{runs}'; {nearest(runs, RUNS)}")
     table, layout = find_rows(src, options, ("session",))
     tasks = sorted({file.task for file in files if file.task})
     if options.task is None and len(tasks) > 1:
@@ -298,7 +298,8 @@ def find_repetition_time(sidecar: dict[str, Any], path: Path) -> float | None:
     is_number = isinstance(frequency, int | float) and not isinstance(frequency, bool)
     if not (is_number and 1.0 / LONGEST <= frequency <= 1.0 / SHORTEST):
         problem = f"SamplingFrequency in its json sidecar is {repr(frequency)[:40]}"
-        raise BrioError(f"{path}: {problem}; it must be a positive number of frames per second")
+        needed = f"a number of frames per second is needed, from {1.0 / LONGEST:g} to {1.0 / SHORTEST:g}"
+        raise BrioError(f"{path}: {problem}; {needed}")
     return 1.0 / frequency
 
 
