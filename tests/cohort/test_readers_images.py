@@ -294,6 +294,14 @@ def test_a_model_extracts_new_images_as_those_it_was_fitted_to(folder, tmp_path)
     assert not (tmp_path / "f.extracted").exists()
 
 
+def test_a_participant_without_an_image_is_skipped(folder, tmp_path):
+    shutil.copytree(folder / "derivatives", tmp_path / "derivatives")
+    write_atlas(tmp_path)
+    image_of(tmp_path, "sub-05").unlink()
+    (skipped,) = import_images(tmp_path, tmp_path / "cohort").provenance["skipped"]
+    assert skipped == {"participant_id": "sub-05", "reason": "no preprocessed image"}
+
+
 @pytest.mark.parametrize(
     "damage", ["cut", "no image", "no confounds", "short confounds", "binary confounds", "three axes"]
 )

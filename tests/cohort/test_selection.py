@@ -238,7 +238,7 @@ def test_scans_of_sessions_without_a_row_are_counted(tmp_path):
     check(cohort, ids=["sub-0", "sub-1", "sub-3"], session=["02"] * 3)
     last = cohort.provenance["skipped"][-2:]
     assert [entry["reason"] for entry in last] == [
-        "no time series for the session of this row",
+        "no time series of atlas 'Tian' for the session of this row",
         "no row for this session",
     ]
     assert last[1]["file"].startswith("sub-2_ses-02_task-rest")
@@ -261,7 +261,7 @@ def test_a_row_whose_session_has_no_series_is_skipped(tmp_path):
     src = write_sessions(tmp_path / "bids", True)
     shutil.rmtree(src / "sub-1" / "ses-02")
     cohort = import_cohort("bids", src, tmp_path / "out", sessions="all")
-    assert list_skipped(cohort) == {"sub-1": "no time series for the session of this row"}
+    assert list_skipped(cohort) == {"sub-1": "no time series of atlas 'Tian' for the session of this row"}
     check(cohort, session=["01", "02", "01", "01", "02", "01", "02"], age=[21, 22, 22, 23, 24, 24, 25])
 
 

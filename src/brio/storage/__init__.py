@@ -451,7 +451,8 @@ def read_sums(folder: Path, remedy: str) -> Sums | None:
             raise BrioError(f"{path}: has been changed or damaged; {remedy}")
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise BrioError(f"{path}: cannot be read ({error}); {remedy}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise BrioError(f"{path}: cannot be read ({reason}); {remedy}") from error
     sums = Sums()
     for line in text.splitlines(keepends=True):
         match = _LINE.fullmatch(line)

@@ -190,16 +190,20 @@ def find_bids(src: Path, options: ImportOptions) -> Layout:
     label = choose_atlas(names, options.atlas, src)
     selected = [file for file in files if file.label == label]
     list_sidecars = cache(_list_sidecars)
-    layout = lay_out_scans(src, options, selected, label, partial(_read_scan, root=src, list_sidecars=list_sidecars))
+    read, what = partial(_read_scan, root=src, list_sidecars=list_sidecars), f"time series of atlas '{label}'"
+    layout = lay_out_scans(src, options, selected, label, read, what)
     if layout.scans and (processing := _select_plain(read_metadata(layout.scans[0][1][0].path, src, list_sidecars))):
         layout.notes["sidecar_of_first"] = processing
     return replace(layout, atlas=canonicalise_atlas_name(selected[0].atlas or selected[0].feature))
 
 
 def lay_out_scans(
-    src: Path, options: ImportOptions, files: list[SeriesFile], label: str, read: Callable[[Path], Series]
+    src: Path, options: ImportOptions, files: list[SeriesFile], label: str, read: Callable[[Path], Series], what: str
 ) -> Layout:
-    """Assign the files of a folder to participants, sessions and runs; several runs of a scan are joined."""
+    """Assign the files of a folder to participants, sessions and runs; several runs of a scan are joined.
+
+    ``what`` names a file in the reasons for skipping rows.
+    """
     runs, sessions = RUNS[0] if options.runs is None else options.runs, options.sessions
     if runs not in RUNS:
         raise BrioError(f"--runs cannot be '{runs}'; {nearest(runs, RUNS)}")
@@ -227,7 +231,7 @@ def lay_out_scans(
             raise BrioError(f"{table}: {subject} appears more than once, perhaps with and without 'sub-'; keep one row")
         rows_read.add((subject, wanted))
         if subject not in subjects:
-            layout.skip(f"no time series of atlas '{label}'", row["participant_id"])
+            layout.skip(f"no {what}", row["participant_id"])
             continue
         by_session = {"": subjects[subject]}
         if wanted and (n_rows[subject] > 1 or any(file.session for file in subjects[subject])):
@@ -235,7 +239,7 @@ def lay_out_scans(
             groups = group_by_session(subjects[subject])
             by_session = {name: own for name, own in groups.items() if simplify_session(name) == wanted}
             if not by_session:
-                layout.skip("no time series for the session of this row", row["participant_id"], session=row["session"])
+                layout.skip(f"no {what} for the session of this row", row["participant_id"], session=row["session"])
         elif sessions is not None:
             by_session = group_by_session(subjects[subject])
         for session, own in by_session.items():

@@ -426,7 +426,7 @@ def find_fmriprep(src: Path, options: ImportOptions) -> Layout:
         with np.load(file) as archive:
             return Series(archive["frames"], names, **json.loads(str(archive["stated"])))
 
-    layout = bids.lay_out_scans(src, options, images, atlas.rois.name, read)
+    layout = bids.lay_out_scans(src, options, images, atlas.rois.name, read, "preprocessed image")
     chosen = [image.path for _, sources in layout.scans for image in sources]
     files |= extract_scans(chosen, src, atlas, denoising, options)
     stated = {
