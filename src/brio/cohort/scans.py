@@ -198,6 +198,10 @@ def _profile_rows(scan: np.ndarray) -> np.ndarray:
     return np.asarray(ranks / max(np.linalg.norm(ranks), 1.0))
 
 
+# What an array that holds no real numbers contains, by ``dtype.kind``, for messages.
+CONTENTS = {"c": "complex numbers", "U": "text", "S": "text", "O": "Python objects", "b": "true and false"}
+
+
 def convert_frames(scan: Any, where: str) -> np.ndarray:
     """Convert a scan to the data type of cohorts. No value is truncated silently.
 
@@ -207,7 +211,8 @@ def convert_frames(scan: Any, where: str) -> np.ndarray:
     if array.ndim != 2:
         raise BrioError(f"{where}: a scan needs two axes (frames, ROIs), but this one has {array.ndim}")
     if array.dtype.kind not in "fiub":
-        raise BrioError(f"{where}: a scan must contain real numbers, but this one contains {array.dtype}")
+        content = CONTENTS.get(array.dtype.kind, array.dtype)
+        raise BrioError(f"{where}: a scan must contain real numbers, but this one contains {content}")
     if isinstance(array, np.ma.MaskedArray):
         array = np.ma.filled(array.astype(np.result_type(array.dtype, np.float32)), np.nan)
     if array.dtype == np.float32:

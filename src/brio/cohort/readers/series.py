@@ -27,7 +27,7 @@ from zipfile import ZipFile
 import numpy as np
 
 from ...errors import BrioError, find_control
-from ..scans import convert_frames, is_repetition_time
+from ..scans import CONTENTS, convert_frames, is_repetition_time
 
 TEXT = (".tsv", ".csv", ".txt", ".1d")  # suffixes of delimited text
 SUFFIXES = (*TEXT, ".npy", ".npz", ".mat", ".ptseries.nii")
@@ -239,7 +239,8 @@ def read_series(path: str | Path, variable: str | None = None, connectome: bool 
     if array.ndim != 2:
         raise BrioError(f"{path}: the array needs two axes (frames, ROIs), but has shape {array.shape}")
     if array.dtype.kind not in "fiu":
-        raise BrioError(f"{path}: the array must contain numbers, but contains {array.dtype}")
+        content = CONTENTS.get(array.dtype.kind, array.dtype)
+        raise BrioError(f"{path}: the array must contain real numbers, but contains {content}")
     if array.size == 0:
         raise BrioError(f"{path}: the array is empty (shape {array.shape})")
     return replace(series, frames=np.ascontiguousarray(convert_frames(array, str(path))))
