@@ -475,7 +475,7 @@ FC = np.array([np.corrcoef(scan.T) for scan in X])
         ({"X": FC * np.eye(FC.shape[1])}, r"X\[0\]: all correlations are 0 or missing"),
         ({"X": 3 * FC}, "X contains 3, not a correlation"),
         ({"X": np.triu(FC)}, r"X\[0\]: is not symmetric"),
-        ({"X": np.ma.masked_less(FC, 0)}, "row 1, column . has no value"),
+        ({"X": np.ma.masked_less(FC, 0)}, "row 1, column . has no finite value"),
     ],
 )
 def test_connectomes_that_are_refused(changed, message):

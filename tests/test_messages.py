@@ -59,7 +59,7 @@ PROVOKED = {
         lambda p: read(p, label_column="dx"),
         "give the values of both classes with patient= and control=",
     ),
-    "numbers": (lambda p: read(p, label_column="age"), "'brio run' with label='age>14.5'"),
+    "numbers": (lambda p: read(p, label_column="age"), "'brio run', for example with label='age>14.5'"),
     "no such class": (lambda p: read(p, label_column="dx", patient="X"), "no value 'X' for patient=;"),
     "both classes": (lambda p: read(p, patient="1", control="1"), "patient= and control= are both '1'"),
     "id column": (lambda p: read(p, id_column="who"), "give the right column with id_column="),

@@ -109,7 +109,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint that suggests the known name closest to ``name``, or lists all known names."""
     names = sorted(set(known))
     close = find_nearest(name, names)
-    return f"known: {', '.join(names)}" if close is None else f"did you mean '{close}'?"
+    return f"known: {', '.join(names) or 'none'}" if close is None else f"did you mean '{close}'?"
 
 
 def file_error(path: Path, problem: str, remedy: str = REPEAT_JOB) -> BrioError:

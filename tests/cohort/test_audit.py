@@ -250,7 +250,7 @@ def test_a_column_of_the_participants_stands_in_for_an_atlas() -> None:
 def test_errors_name_what_is_wrong() -> None:
     own = cohort(scans())
     strangers = cohort(scans(), participant_id=[f"x{i}" for i in range(N)])
-    refuse("no participant in common", audit, own, companions=[strangers])
+    refuse("no scan in common", audit, own, companions=[strangers])
     message = "participant s00001 has label 1 in companion 'other' and 0 in 'in memory'"
     refuse(message, audit, own, companions=[cohort(scans(), 1 - LABELS, name="other")])
 

@@ -191,6 +191,7 @@ def write(folder: Path, rows: list[dict], frames: list[np.ndarray]) -> None:
         (people(), [*scans()[:5], np.ones((50, 3), np.float32)], r"participant p6: the scan has shape \(50, 3\)"),
         (people(), [*scans()[:5], np.full((50, 4), np.nan, np.float32)], "participant p6: the scan contains no finite"),
         (people([0, 1, 2, 0, 1, 0]), scans(), "participant p3 has label '2'"),
+        (people([0, 1, None, 0, 1, 0]), scans(), "participant p3 has no label; write 0"),
         ([*people()[:5], {"participant_id": "x", "site": " ", "label": 1}], scans(), "column 'site' is empty in row 6"),
         ([], [], "the cohort has no scans to write"),
     ],

@@ -216,6 +216,8 @@ def test_tables_of_other_tools(tmp_path, name, text, rois):
         ("name\tx\ty\tz\na\t1\t2\tinf\n", "column 'z' contains 'inf' in row 1"),
         ("name\tx\n\t3\n", "but not all"),
         ("name\tnetwork\na\tvis\n\tvis\n", "column 'name' is empty in row 2"),
+        ("index\tname\n0\tBackground\n1\t\n", "column 'name' is empty in row 2"),
+        ("index\tname\tx\ty\tz\n0\tBackground\t\t\t\n1\ta\tleft\t1\t1\n", "column 'x' contains 'left' in row 2"),
         ("name\n", "needs a header and at least one row"),
     ],
 )
@@ -230,7 +232,7 @@ def test_gaps_and_repeated_names_of_a_table(tmp_path):
     check(atlas.rois.fillna({"hemi": "none"}), name=["a", "a_2", "b"], hemi=["L", "R", "none"], z=[1.0, np.nan, 1.0])
     assert len(warnings) == 2
     assert "rows with the same name were numbered in order: a -> a, a_2" in warnings[0]
-    assert "a_2 have no coordinates, so brio cannot" in warnings[1]
+    assert "no coordinates for a_2, so brio cannot" in warnings[1]
 
 
 def make_cohort(atlas: Atlas | None) -> Cohort:

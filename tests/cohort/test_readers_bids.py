@@ -191,7 +191,7 @@ def test_a_cifti_file_of_other_axes_is_refused(src, tmp_path):
     save_cifti(path, scan(1), NAMES, 0.8)
     parcels = nibabel.load(path).header.get_axis(1)
     nibabel.Cifti2Image(np.eye(len(NAMES)), header=(parcels, parcels)).to_filename(path)
-    refuse("has the axes ParcelsAxis, ParcelsAxis; give a parcellated series", read_series, path)
+    refuse("has the axes parcels, parcels; give a parcellated series", read_series, path)
 
 
 def test_the_first_run_is_taken_or_runs_are_joined_on_request(xcpd, tmp_path):
@@ -222,7 +222,7 @@ def test_joined_runs_by_name_with_dead_rois():
     assert np.argwhere(np.isnan(joined[:, :4])).tolist() == [[3, 0]]
     np.testing.assert_allclose(joined[11:, 1], (y[:, 1] - y[:, 1].mean()) / y[:, 1].std(), rtol=1e-4, atol=1e-5)
     refuse(
-        r"b: the repetition time is 2\.0, but 1\.0 in a",
+        r"b: the repetition time is 2 s, but 1 s in a",
         join_scans,
         [Series(x, None, 1.0), Series(x, None, 2.0)],
         paths,

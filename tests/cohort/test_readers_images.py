@@ -198,6 +198,7 @@ def test_the_command(folder, tmp_path):
         ({"atlas": "schafer400"}, "not 'schafer400'; did you mean 'schaefer400'"),
         ({"atlas": "nowhere.nii.gz"}, "no such label image"),
         ({"space": "T1w"}, "no image has space-T1w"),
+        ({"res": "2"}, r"no image has res-2; known: \(no res-\)"),
         ({"task": "nback"}, "has no files of task 'nback'"),
         ({"high_pass": 0.2, "low_pass": 0.1, "denoise": "none"}, "must be below"),
         ({"denoise": None}, "needs --denoise"),
@@ -234,7 +235,7 @@ def test_dense_surfaces_and_maps_of_weights_are_refused(folder, tmp_path):
             import_images(tmp_path, tmp_path / "cohort", atlas=name)
     write_scan(tmp_path / "derivatives", "sub-01", 0, 60, np.float32)
     nibabel.save(nibabel.Nifti1Image(np.full((4, 4, 4), 0.5, dtype=np.float32), AFFINE), atlas)
-    with pytest.raises(BrioError, match="contains no labels"):
+    with pytest.raises(BrioError, match="is not a label image"):
         import_images(tmp_path, tmp_path / "cohort")
     nibabel.save(nibabel.Nifti1Image(np.ones((4, 4, 4, 2), dtype=np.int16), AFFINE), atlas)
     with pytest.raises(BrioError, match="has 4 axes; a label image needs three"):
@@ -269,7 +270,7 @@ def test_a_filter_needs_a_repetition_time_and_an_atlas_a_template(folder, tmp_pa
     assert "has no repetition time, but filters need one" in skipped["reason"]
     for path in sorted((tmp_path / "derivatives").rglob("*_space-*")):
         path.rename(path.with_name(path.name.replace(f"_space-{SPACE}", "")))
-    with pytest.raises(BrioError, match="images are in the native space of each scan, so no atlas fits them"):
+    with pytest.raises(BrioError, match=r"images are in the native space of each scan, .*; use a template space"):
         import_images(tmp_path, tmp_path / "cohort")
 
 
@@ -291,6 +292,14 @@ def test_a_model_extracts_new_images_as_those_it_was_fitted_to(folder, tmp_path)
     )
     assert filtered.provenance["options"]["low_pass"] == 0.1
     assert not (tmp_path / "f.extracted").exists()
+
+
+def test_a_participant_without_an_image_is_skipped(folder, tmp_path):
+    shutil.copytree(folder / "derivatives", tmp_path / "derivatives")
+    write_atlas(tmp_path)
+    image_of(tmp_path, "sub-05").unlink()
+    (skipped,) = import_images(tmp_path, tmp_path / "cohort").provenance["skipped"]
+    assert skipped == {"participant_id": "sub-05", "reason": "no preprocessed image"}
 
 
 @pytest.mark.parametrize(

@@ -529,14 +529,15 @@ def test_an_archive_lists_connectomes_without_a_row_and_refuses_sessions(tmp_pat
 @pytest.mark.parametrize("ids", [["p0", "p0"], ["p0"]])
 def test_an_archive_whose_ids_do_not_fit_its_connectomes_is_refused(tmp_path, ids):
     src = write_connectomes(tmp_path / "fc", ids, make_connectomes(2), ["p0", "p1"])
-    refuse_import("'participant_id' must contain one name for each of the 2 connectomes", src, "fc")
+    refuse_import("'participant_id' must contain a different name for each of the 2 connectomes", src, "fc")
 
 
 def test_connectomes_of_two_measures_are_refused(tmp_path):
     matrices = make_connectomes(2)
     matrices[1][0, 1] = matrices[1][1, 0] = 1.7  # Fisher z whose diagonal was set to one
     src = write_connectomes(tmp_path / "fc", ["p0", "p1"], matrices, ["p0", "p1"])
-    refuse_import(r"participant p1: seems to contain fisher-z, but .*participant p0 contains correlation", src, "fc")
+    message = "participant p1: seems to contain Fisher z, but .*participant p0 seems to contain correlations"
+    refuse_import(message, src, "fc")
     assert len(import_cohort("fc", src, tmp_path / "out", measure="fisher-z")) == 2
 
 

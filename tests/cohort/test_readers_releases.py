@@ -138,6 +138,7 @@ def test_two_pipelines_are_ambiguous(release, tmp_path):
     ("changes", "message"),
     [
         ({"DX_GROUP": [1, 3, 1, 2, 1, 2]}, "participant North_002 has DX_GROUP '3'"),
+        ({"DX_GROUP": ["1", None, *"1212"]}, r"participant North_002 has no DX_GROUP; it must be 1 \(autism\) or 2"),
         ({"DX_GROUP": [1, 1, 1, 1, 1, 1]}, "only one class"),
         ({"FILE_ID": ["North_001", "North_001", "x", "South_004", "y", "z"]}, "North_001 appears more than once"),
         ({"DX_GROUP": None, "DX_GRUOP": [1] * 6}, "no column 'DX_GROUP'; did you mean 'DX_GRUOP'"),

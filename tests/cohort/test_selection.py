@@ -69,18 +69,18 @@ def test_expressions(expression, rows):
         *[(text, "cannot be read; .*== for equal") for text in ("age = 3", "", "@age > 3", "age", "1 < 2", "age in 5")],
         *[(text, "cannot be read") for text in ("(" * 300, "-" * 900 + "1 < age", "age < 1" * 400, "\0", "not age")],
         *[
-            (text, f"may only contain comparisons, not {what}")
-            for text, what in {
-                "__import__('os').system('ls') == 1": "Call",
-                "age.__class__ == 1": "Attribute",
-                "age > 3 & age < 4": "BinOp",
-                "[x for x in age] == 1": "ListComp",
-                "(lambda: 3) == age": "Lambda",
-                "f'{age}' == 'x'": "JoinedStr",
-                "(age := 3) > 2": "NamedExpr",
-                "age[0] > 2": "Subscript",
-                "age == None": "Constant",
-            }.items()
+            (text, "may contain only comparisons; write comparisons such as")
+            for text in (
+                "__import__('os').system('ls') == 1",
+                "age.__class__ == 1",
+                "age > 3 & age < 4",
+                "[x for x in age] == 1",
+                "(lambda: 3) == age",
+                "f'{age}' == 'x'",
+                "(age := 3) > 2",
+                "age[0] > 2",
+                "age == None",
+            )
         ],
     ],
 )
@@ -238,7 +238,7 @@ def test_scans_of_sessions_without_a_row_are_counted(tmp_path):
     check(cohort, ids=["sub-0", "sub-1", "sub-3"], session=["02"] * 3)
     last = cohort.provenance["skipped"][-2:]
     assert [entry["reason"] for entry in last] == [
-        "no time series for the session of this row",
+        "no time series of atlas 'Tian' for the session of this row",
         "no row for this session",
     ]
     assert last[1]["file"].startswith("sub-2_ses-02_task-rest")
@@ -261,7 +261,7 @@ def test_a_row_whose_session_has_no_series_is_skipped(tmp_path):
     src = write_sessions(tmp_path / "bids", True)
     shutil.rmtree(src / "sub-1" / "ses-02")
     cohort = import_cohort("bids", src, tmp_path / "out", sessions="all")
-    assert list_skipped(cohort) == {"sub-1": "no time series for the session of this row"}
+    assert list_skipped(cohort) == {"sub-1": "no time series of atlas 'Tian' for the session of this row"}
     check(cohort, session=["01", "02", "01", "01", "02", "01", "02"], age=[21, 22, 22, 23, 24, 24, 25])
 
 

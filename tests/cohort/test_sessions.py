@@ -9,6 +9,8 @@ from file_layouts import check, check_scans, refuse, refuse_import, write_layout
 
 from brio.cohort import Cohort, audit, format_audit
 from brio.cohort.readers import import_cohort, read_scans_to_predict
+from brio.cohort.readers.assembly import join_scans
+from brio.cohort.readers.series import Series
 from brio.cohort.scans import SCAN_ID, average_over_scans, index_participants, read_session_frames
 from brio.cohort.simulate import Simulation, simulate
 from brio.models.known_scans import list_known_scans
@@ -86,6 +88,21 @@ def test_repeats_that_cannot_be_split_are_refused(options, message):
 def test_table_asks_what_to_do(table, tmp_path):
     refuse_import(r"1 of 2 participants have several scans \(p1: sessions 1, 2\); .*--sessions", table)
     refuse_import("sessions cannot be 'al'; did you mean 'all'", table, sessions="al")
+
+
+@pytest.mark.parametrize("times", [(2.0, None), (None, 2.0)])
+def test_scans_that_differ_in_repetition_time_are_not_joined(times):
+    parts = [Series(scan(i), tr=tr) for i, tr in enumerate(times)]
+    here, there = ("unknown" if tr is None else "2 s" for tr in reversed(times))
+    message = f"b: the repetition time is {here}, but {there} in a; these scans cannot be joined"
+    refuse(message, join_scans, parts, [Path("a"), Path("b")])
+
+
+def test_scans_to_predict_of_one_participant_agree_in_the_label(table, tmp_path):
+    (table / "participants.tsv").write_text(HEAD + ROWS.replace("A\t0\t2", "A\tn/a\t2"))
+    options = {"kind": "table", "patient": "1", "control": "0"}
+    message = "participant p1 has scans with label 0 and n/a; correct the table"
+    refuse(message, read_scans_to_predict, table, tmp_path / "join", sessions="join", **options)
 
 
 def test_table_first_and_join(table, tmp_path):

@@ -199,7 +199,7 @@ def test_a_job_says_what_was_removed_and_what_is_missing(cohort, tmp_path):
     settings["harmonise.covariates"] = RULE.covariates
     for changed, message in (
         (table.drop(columns="mean_fd"), "needs the motion .* has no column 'mean_fd'"),
-        (table.assign(age=table["age"].mask(fourth)), r"needs the age .*, but 1 of \d+ participants have no value"),
+        (table.assign(age=table["age"].mask(fourth)), r"needs the age .*, but 1 of \d+ scans have no value"),
         (table.assign(sex=table["sex"].mask(fourth, "X")), "sex of participant sim0005 is 'X'; write F or M"),
         (
             table.assign(mean_fd=table["mean_fd"].where(first_site)),

@@ -163,9 +163,9 @@ def test_masked_values_are_missing_values():
     [
         (
             np.ones((5, 3)) * 1j,
-            "participant s00001: a scan must contain real numbers, but this one contains complex128",
+            "participant s00001: a scan must contain real numbers, but this one contains complex numbers",
         ),
-        (np.full((5, 3), "1"), "participant s00001: a scan must contain real numbers, but this one contains <U1"),
+        (np.full((5, 3), "1"), "participant s00001: a scan must contain real numbers, but this one contains text"),
         (np.full((5, 3), 1e200), "participant s00001: frame 1, column 1: 1e[+]200 is too large for a signal"),
     ],
 )
@@ -180,6 +180,7 @@ def test_scans_in_memory_are_real_numbers_that_fit(scan, message):
         ("mean_fd", 1e9, "sim0004"),
         ("mean_fd", "low", "mean_fd of participant sim0004 is low, which is not a number; correct the cell"),
         ("tr", 2000.0, "of participant sim0004 is .*; a positive number of seconds"),
+        ("tr", -2.0, "of participant sim0004 is -2.0; a positive number of seconds"),
         ("tr", 1e-5, "of participant sim0004 is .*; a positive number of seconds"),
     ],
 )

@@ -142,7 +142,7 @@ def test_an_empty_folder_or_a_link_to_nowhere_exists_too(tmp_path):
 
 def test_folders_above_one_that_cannot_be_made_go_again(tmp_path):
     (tmp_path / "file").write_text("x")
-    refuse("cannot be written", storage.make_folders, tmp_path / "file" / "below")
+    refuse("cannot be written .*; correct this, then", storage.make_folders, tmp_path / "file" / "below")
     (tmp_path / "file").unlink()
     refuse(r"cannot be written \(File name too long\)", storage.make_folders, tmp_path / "a" / "b" / ("x" * 300))
     refuse(r"cannot be written \(File name too long\)", write_folder, tmp_path / "a" / ("x" * 300) / "out")
@@ -230,7 +230,10 @@ def test_a_terminated_command_cleans_up(tmp_path):
 def test_a_place_is_tried_before_long_work_and_nothing_is_left(tmp_path):
     storage.require_creatable(tmp_path / "a" / "b" / "model")
     assert not list(tmp_path.iterdir())
-    with failing(0, errno.EROFS, lasting=True), pytest.raises(BrioError, match=r"model: cannot be written \(Read-only"):
+    with (
+        failing(0, errno.EROFS, lasting=True),
+        pytest.raises(BrioError, match=r"model: cannot be written \(Read-only.*writable"),
+    ):
         storage.require_creatable(tmp_path / "model")
     assert not list(tmp_path.iterdir())
     (tmp_path / "model").mkdir()

@@ -93,7 +93,8 @@ def check_participants(table: pd.DataFrame, where: str, labels_required: bool = 
         invalid = ~labels.isin([0, 1]) & (labels_required | find_filled(table, "label"))
         if invalid.any():
             participant, label = table.loc[invalid, ["participant_id", "label"]].iloc[0]
-            raise BrioError(f"{where}: participant {participant} has label '{label}'; write 0 (control) or 1 (patient)")
+            has = f"label '{label}'" if str(label).strip() and pd.notna(label) else "no label"
+            raise BrioError(f"{where}: participant {participant} has {has}; write 0 (control) or 1 (patient)")
         if labels_required and labels.nunique() != 2:
             raise BrioError(f"{where}: column 'label' has only one class, but two classes are needed")
         table["label"] = labels.astype("Int64" if labels.isna().any() else np.int64)
@@ -568,9 +569,8 @@ class Cohort:
         if covariates is not None:
             reserved = [str(column) for column in covariates.columns if column in (*table.columns, "n_frames")]
             if reserved:
-                raise BrioError(
-                    f"covariates: other arguments already provide {', '.join(reserved)}; drop these columns"
-                )
+                given = f"other arguments or the scans already provide {', '.join(reserved)}"
+                raise BrioError(f"covariates: {given}; drop these columns")
             table = pd.concat([table, covariates.reset_index(drop=True)], axis=1)
         if check_axes and not holds_fc(table):
             for participant, array in zip(ids, arrays, strict=True):

@@ -37,7 +37,8 @@ def read_covariates(cohort: Cohort, names: Sequence[str], requester: str) -> np.
 
 
 def _read_column(cohort: Cohort, name: str, requester: str) -> np.ndarray:
-    column, needed = COVARIATE_COLUMNS[name], f"{requester} needs the {name} of every participant"
+    column, of_whom = COVARIATE_COLUMNS[name], "participants" if name in _MAY_BE_MISSING else "every participant"
+    needed = f"{requester} needs the {name} of {of_whom}"
     if column not in cohort.participants:
         raise BrioError(
             f"{needed}, but the participants table of cohort '{cohort.name}' has no column '{column}'; "
@@ -56,10 +57,8 @@ def _read_column(cohort: Cohort, name: str, requester: str) -> np.ndarray:
         numbers = _convert_numbers(values, cohort.ids, f"{requester}: {name}", remedy)
     missing = numbers.isna().to_numpy()
     if missing.all() or (missing.any() and name not in _MAY_BE_MISSING):
-        count = (
-            f"{int(missing.sum())} of {len(missing)} participants have no value (the first is {cohort.ids[missing][0]})"
-        )
-        raise BrioError(f"{needed}, but {count}; fill in column '{column}', or leave out these participants")
+        count = f"{int(missing.sum())} of {len(missing)} scans have no value (the first is {cohort.ids[missing][0]})"
+        raise BrioError(f"{needed}, but {count}; fill in column '{column}', or leave out these scans")
     return numbers.to_numpy(dtype=float)
 
 
@@ -93,11 +92,14 @@ def read_repetition_times(cohort: Cohort, requester: str) -> np.ndarray:
     """
     stated = cohort.participants.get("tr", pd.Series(np.nan, cohort.participants.index))
     tr = pd.to_numeric(stated, errors="coerce").to_numpy(dtype=float)
-    if not (tr > 0).all():
-        lack = f"participant {cohort.ids[~(tr > 0)][0]} has no value"
+    if np.isnan(tr).any():
+        lack = f"participant {cohort.ids[np.isnan(tr)][0]} has no value"
         if "tr" not in cohort.participants:
             lack = f"cohort '{cohort.name}' has no such column"
-        remedy = "write this time in seconds, or give --set bold_tr=none to use the frames without resampling"
+        remedy = (
+            "add it in seconds to the participants table and import again, or give --set bold_tr=none to use the "
+            "frames without resampling"
+        )
         raise BrioError(f"{requester} needs the repetition time (column 'tr') of every scan, but {lack}; {remedy}")
     for name, seconds in zip(cohort.ids, tr.tolist(), strict=True):
         require_repetition_time(seconds, f"{requester}: the repetition time (column 'tr') of participant {name}")

@@ -198,6 +198,10 @@ def _profile_rows(scan: np.ndarray) -> np.ndarray:
     return np.asarray(ranks / max(np.linalg.norm(ranks), 1.0))
 
 
+# What an array that holds no real numbers contains, by ``dtype.kind``, for messages.
+CONTENTS = {"c": "complex numbers", "U": "text", "S": "text", "O": "Python objects", "b": "true and false"}
+
+
 def convert_frames(scan: Any, where: str) -> np.ndarray:
     """Convert a scan to the data type of cohorts. No value is truncated silently.
 
@@ -207,7 +211,8 @@ def convert_frames(scan: Any, where: str) -> np.ndarray:
     if array.ndim != 2:
         raise BrioError(f"{where}: a scan needs two axes (frames, ROIs), but this one has {array.ndim}")
     if array.dtype.kind not in "fiub":
-        raise BrioError(f"{where}: a scan must contain real numbers, but this one contains {array.dtype}")
+        content = CONTENTS.get(array.dtype.kind, array.dtype)
+        raise BrioError(f"{where}: a scan must contain real numbers, but this one contains {content}")
     if isinstance(array, np.ma.MaskedArray):
         array = np.ma.filled(array.astype(np.result_type(array.dtype, np.float32)), np.nan)
     if array.dtype == np.float32:
@@ -283,10 +288,10 @@ def holds_fc(participants: pd.DataFrame) -> bool:
     return FC_ONLY in participants.columns
 
 
-def require_frames(participants: pd.DataFrame, cohort: str, purpose: str) -> None:
-    """Require that scans have frames."""
+def require_frames(participants: pd.DataFrame, cohort: str, purpose: str, or_else: str = "") -> None:
+    """Require that scans have frames; ``or_else`` ends the error with another remedy."""
     if holds_fc(participants):
-        remedy = "import time series ('brio import table'), or use methods that need only connectomes, such as ridge"
+        remedy = f"import time series ('brio import table'){or_else}"
         raise BrioError(f"{purpose} needs frames, but cohort '{cohort}' contains only connectomes; {remedy}")
 
 
@@ -337,7 +342,9 @@ def convert_fc(matrix: np.ndarray, measure: Measure, where: str) -> np.ndarray:
     values[dead], values[:, dead] = 0.0, 0.0
     if not np.isfinite(values).all():
         row, column = np.argwhere(~np.isfinite(values))[0]
-        raise BrioError(f"{where}: row {row + 1}, column {column + 1} has no value; only whole ROIs may be missing")
+        raise BrioError(
+            f"{where}: row {row + 1}, column {column + 1} has no finite value; only whole ROIs may be missing"
+        )
     if not np.allclose(values, values.T, atol=_ASYMMETRY):
         raise BrioError(
             f"{where}: is not symmetric; a connectome must have the same value for both directions of an edge"

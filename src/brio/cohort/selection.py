@@ -48,7 +48,7 @@ def find_fulfilling(table: pd.DataFrame, expression: str, where: str) -> tuple[n
     for node in ast.walk(tree):
         is_plain = not isinstance(node, ast.Constant) or type(node.value) in (int, float, str)
         if not (isinstance(node, _ALLOWED) and is_plain):
-            raise BrioError(f"{option} may only contain comparisons, not {type(node).__name__}; {_FORMS}")
+            raise BrioError(f"{option} may contain only comparisons; {_FORMS}")
         if isinstance(node, ast.Name):
             name = columns.setdefault(node.id, node.id)
             if name not in table or not name:

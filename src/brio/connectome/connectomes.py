@@ -190,7 +190,8 @@ class Connectomes:
         """Return the standardised valid frames of scan i. Shape [T_i, P]."""
         if self._resident is not None:
             return self._resident[self._first[i] :][: self.n_frames[i]]
-        require_frames(self.cohort.participants, self.cohort.name, "re-estimating connectomes or reading BOLD")
+        purpose, or_else = "re-estimating connectomes or reading BOLD", ", or use methods that need only connectomes"
+        require_frames(self.cohort.participants, self.cohort.name, purpose, f"{or_else}, such as ridge")
         return torch.cat(self._standardise_sessions(i, clean_scan(self.cohort.scan(i))[0]))
 
     def site_median(self, members: np.ndarray) -> Tensor:

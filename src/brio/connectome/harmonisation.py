@@ -233,7 +233,8 @@ class HarmonisedConnectomes(Connectomes):
         if "site" in plain.cohort.participants:
             self._sites = plain.cohort.sites
         elif unseen in ("unlabelled", "raise"):
-            raise BrioError(f"harmonise.unseen={unseen} needs the site of every scan, but there is no column 'site'")
+            lack = f"cohort '{plain.cohort.name}' has no column 'site'; add this column to its participants table"
+            raise BrioError(f"harmonise.unseen={unseen} needs the site of every scan, but {lack}")
         else:
             self._sites = np.full(len(plain), "")  # one unnamed site
         self._dead_roi_fill = harmoniser.dead_roi_fill.to(plain.full)

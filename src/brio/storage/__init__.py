@@ -184,10 +184,11 @@ def explain_failure(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            remedy = "free some space and run the same command again to resume"
+            remedy = "free some space and run the same command again"
             raise BrioError(f"{path}: cannot be written because the disk is full; {remedy}") from error
         reason = error.strerror or str(error)
-        remedy = "make its folder writable, then run the same command again"
+        denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+        remedy = f"{'make its folder writable' if denied else 'correct this'}, then run the same command again"
         raise BrioError(f"{path}: cannot be written ({reason}); {remedy}") from error
 
 
@@ -450,7 +451,8 @@ def read_sums(folder: Path, remedy: str) -> Sums | None:
             raise BrioError(f"{path}: has been changed or damaged; {remedy}")
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise BrioError(f"{path}: cannot be read ({error}); {remedy}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise BrioError(f"{path}: cannot be read ({reason}); {remedy}") from error
     sums = Sums()
     for line in text.splitlines(keepends=True):
         match = _LINE.fullmatch(line)

@@ -239,8 +239,8 @@ def audit(cohort: Cohort | str | Path, rules: AuditRules = DEFAULT_RULES, compan
     Raises
     ------
     BrioError
-        If a scan has no site or label, or if a companion shares no participant with the cohort or has a different
-        site or label for a participant.
+        If a scan has no site or label, or if a companion shares no scan with the cohort or has a different site or
+        label for a participant.
 
     Examples
     --------
@@ -342,8 +342,8 @@ def _match_companions(cohort: Cohort, companions: Sequence[Cohort]) -> list[Coho
         shared = companion.select(np.isin(companion.ids, cohort.ids))
         if len(shared) == 0:
             raise BrioError(
-                f"companion '{companion.name}' has no participant in common with cohort "
-                f"'{cohort.name}'; check the column participant_id of both tables"
+                f"companion '{companion.name}' has no scan in common with cohort '{cohort.name}'; check the columns "
+                "participant_id and session of both tables"
             )
         for column in ("site", "label"):
             here = own.loc[shared.ids, column].to_numpy()

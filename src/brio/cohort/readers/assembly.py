@@ -35,7 +35,7 @@ from ..scans import (
     is_repetition_time,
     refuse_fc,
 )
-from ..values import shorten_list
+from ..values import MISSING, shorten_list
 from .participants import ImportOptions, Layout, Row, convert_sexes
 from .rois import RoiOrder, name_columns, resolve_atlas
 from .series import Series, describe_name, parse_float, refuse_row_counters
@@ -71,7 +71,7 @@ def import_scans(
     """
     src, sessions = Path(src), options.sessions
     if sessions is not None and sessions not in SESSIONS:
-        raise BrioError(f"sessions cannot be '{sessions}'; {nearest(sessions, SESSIONS)}")
+        raise BrioError(f"--sessions cannot be '{sessions}'; {nearest(sessions, SESSIONS)}")
     if not src.is_dir() and not (src.is_file() and (kind == "fc" or not options.labels_required)):
         if src.exists():
             raise BrioError(f"{src}: is a file; give the folder of the scans, such as {src.parent}")
@@ -293,11 +293,11 @@ def choose_sessions(found: Layout, sessions: str | None) -> list[tuple[Row, list
         groups.setdefault(row["participant_id"], []).append((row, source))
     repeated = [name for name, group in groups.items() if len(group) > 1]
     if repeated and sessions is None:
-        names = ", ".join(str(row.get("session")) for row, _ in groups[repeated[0]])
+        names = ", ".join(str(row.get("session") or MISSING) for row, _ in groups[repeated[0]])
         problem = f"{len(repeated)} of {len(groups)} participants have several scans ({repeated[0]}: sessions {names})"
         remedy = (
-            "choose one with --sessions: first (only the first scan), all (separate scans, but splits and statistics "
-            "are by participant)"
+            "say with --sessions what to read: first (only the first scan), all (separate scans, but splits and "
+            "statistics are by participant)"
         )
         remedy += "" if found.connectomes else ", join (one long scan), average (mean connectome)"
         raise BrioError(f"{problem}; {remedy}")
@@ -310,7 +310,7 @@ def choose_sessions(found: Layout, sessions: str | None) -> list[tuple[Row, list
             chosen += [(own, [source]) for own, source in group]
             continue
         for column in ("site", "label"):
-            values = list(dict.fromkeys(str(own.get(column)) for own, _ in group))
+            values = list(dict.fromkeys(MISSING if own.get(column) is None else own[column] for own, _ in group))
             if len(values) > 1:
                 problem = f"participant {participant} has scans with {column} {values[0]} and {values[1]}"
                 raise BrioError(f"{problem}; correct the table before joining them, or keep one with --sessions first")
@@ -356,10 +356,9 @@ def join_scans(scans: list[Series], paths: list[Path]) -> Series:
     frames = [order.reorder(scan, path) for scan, path in zip(scans, paths, strict=True)]
     for scan, path in zip(scans, paths, strict=True):
         if scan.tr != scans[0].tr:
-            raise BrioError(
-                f"{path}: the repetition time is {scan.tr}, but {scans[0].tr} in {paths[0]}; these "
-                "scans cannot be joined"
-            )
+            here, there = ("unknown" if tr is None else f"{tr:g} s" for tr in (scan.tr, scans[0].tr))
+            problem = f"the repetition time is {here}, but {there} in {paths[0]}"
+            raise BrioError(f"{path}: {problem}; these scans cannot be joined")
     for i, j in combinations(range(len(frames)), 2):
         if _is_same_scan(frames[i], frames[j]):
             remedy = "remove one of these, or import with --sessions all and list all such scans with 'brio audit'"

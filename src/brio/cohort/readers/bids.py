@@ -166,7 +166,7 @@ def _read_dataset(path: Path) -> Series:
     with series.name_damaged_file(file, "HDF5"), h5py.File(file, "r") as archive:
         node = archive[path.relative_to(file).as_posix()]
         if not isinstance(node, h5py.Dataset) or node.ndim != 2 or node.external or node.is_virtual:
-            raise BrioError(f"{path}: is not a matrix (frames, regions)")
+            raise BrioError(f"{path}: is not a matrix (frames, regions) stored in the file itself")
         series.require_bounded(node.size * node.dtype.itemsize, file)
         tr = node.attrs.get("RepetitionTime")
         tr = None if tr is None else require_repetition_time(float(tr), f"{path}: RepetitionTime")
@@ -190,19 +190,23 @@ def find_bids(src: Path, options: ImportOptions) -> Layout:
     label = choose_atlas(names, options.atlas, src)
     selected = [file for file in files if file.label == label]
     list_sidecars = cache(_list_sidecars)
-    layout = lay_out_scans(src, options, selected, label, partial(_read_scan, root=src, list_sidecars=list_sidecars))
+    read, what = partial(_read_scan, root=src, list_sidecars=list_sidecars), f"time series of atlas '{label}'"
+    layout = lay_out_scans(src, options, selected, label, read, what)
     if layout.scans and (processing := _select_plain(read_metadata(layout.scans[0][1][0].path, src, list_sidecars))):
         layout.notes["sidecar_of_first"] = processing
     return replace(layout, atlas=canonicalise_atlas_name(selected[0].atlas or selected[0].feature))
 
 
 def lay_out_scans(
-    src: Path, options: ImportOptions, files: list[SeriesFile], label: str, read: Callable[[Path], Series]
+    src: Path, options: ImportOptions, files: list[SeriesFile], label: str, read: Callable[[Path], Series], what: str
 ) -> Layout:
-    """Assign the files of a folder to participants, sessions and runs; several runs of a scan are joined."""
+    """Assign the files of a folder to participants, sessions and runs; several runs of a scan are joined.
+
+    ``what`` names a file in the reasons for skipping rows.
+    """
     runs, sessions = RUNS[0] if options.runs is None else options.runs, options.sessions
     if runs not in RUNS:
-        raise BrioError(f"runs cannot be '{runs}'; {nearest(runs, RUNS)}")
+        raise BrioError(f"--runs cannot be '{runs}'; {nearest(runs, RUNS)}")
     table, layout = find_rows(src, options, ("session",))
     tasks = sorted({file.task for file in files if file.task})
     if options.task is None and len(tasks) > 1:
@@ -227,7 +231,7 @@ def lay_out_scans(
             raise BrioError(f"{table}: {subject} appears more than once, perhaps with and without 'sub-'; keep one row")
         rows_read.add((subject, wanted))
         if subject not in subjects:
-            layout.skip(f"no time series of atlas '{label}'", row["participant_id"])
+            layout.skip(f"no {what}", row["participant_id"])
             continue
         by_session = {"": subjects[subject]}
         if wanted and (n_rows[subject] > 1 or any(file.session for file in subjects[subject])):
@@ -235,7 +239,7 @@ def lay_out_scans(
             groups = group_by_session(subjects[subject])
             by_session = {name: own for name, own in groups.items() if simplify_session(name) == wanted}
             if not by_session:
-                layout.skip("no time series for the session of this row", row["participant_id"], session=row["session"])
+                layout.skip(f"no {what} for the session of this row", row["participant_id"], session=row["session"])
         elif sessions is not None:
             by_session = group_by_session(subjects[subject])
         for session, own in by_session.items():
@@ -298,7 +302,8 @@ def find_repetition_time(sidecar: dict[str, Any], path: Path) -> float | None:
     is_number = isinstance(frequency, int | float) and not isinstance(frequency, bool)
     if not (is_number and 1.0 / LONGEST <= frequency <= 1.0 / SHORTEST):
         problem = f"SamplingFrequency in its json sidecar is {repr(frequency)[:40]}"
-        raise BrioError(f"{path}: {problem}; it must be a positive number of frames per second")
+        needed = f"a number of frames per second is needed, from {1.0 / LONGEST:g} to {1.0 / SHORTEST:g}"
+        raise BrioError(f"{path}: {problem}; {needed}")
     return 1.0 / frequency
 
 

@@ -65,7 +65,7 @@ class Denoising:
         if strategy in STRATEGIES:
             if high_pass is not None:
                 raise BrioError(
-                    f"strategy '{strategy}' already filters with the cosine regressors of fMRIPrep, so "
+                    f"denoising strategy '{strategy}' already filters with the cosine regressors of fMRIPrep, so "
                     "--high-pass would filter twice; leave out --high-pass, or list columns in --denoise"
                 )
             return cls(strategy, (), text != strategy, None, low_pass)
@@ -114,7 +114,10 @@ def open_label_atlas(options: ImportOptions) -> LabelAtlas:
     if not path.name.endswith((IMAGE, ".nii")):
         found = load_label_image(text)
         if found is None:
-            raise BrioError(f"--atlas takes an atlas or a label image, not '{text}'; {nearest(text, LABEL_ATLASES)}")
+            raise BrioError(
+                f"--atlas takes a label image or the name of an atlas that has one, not '{text}'; "
+                f"{nearest(text, LABEL_ATLASES)}"
+            )
         path, table = found
         return _match_labels(path, table, "MNI152NLin6Asym", canonicalise_atlas_name(text))
     if not path.is_file():
@@ -135,7 +138,7 @@ def _match_labels(path: Path, table: Atlas | None, space: str, name: str) -> Lab
     values = values[np.isfinite(values) & (values != 0)]
     if not len(values) or (values != np.round(values)).any() or (values < 0).any():
         raise BrioError(
-            f"{path}: contains no labels; labels must be positive whole numbers, and weighted maps cannot be used"
+            f"{path}: is not a label image; labels must be positive whole numbers, and weighted maps cannot be used"
         )
     labels = values.astype(int).tolist()
     if table is None:
@@ -197,7 +200,7 @@ def read_confounds(image: Path, denoising: Denoising) -> Confounds:
     if denoising.strategy is None:
         return Confounds(None, None, mean_fd)
     more = {"global_signal": "basic"} if denoising.global_signal else {}
-    with name_failure(image, f"strategy '{denoising.strategy}' cannot be used"), warnings.catch_warnings():
+    with name_failure(image, f"denoising strategy '{denoising.strategy}' cannot be used"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         table, kept = load_confounds_strategy(str(image), denoise_strategy=denoising.strategy, **more)
     return Confounds(table, kept, mean_fd)
@@ -275,7 +278,7 @@ def extract_scan(path: Path, atlas: LabelAtlas, denoising: Denoising, root: Path
     """
     image = _open_image(path)
     if len(image.shape) != 4 or image.shape[3] < 2:
-        raise BrioError(f"{path}: has the shape {image.shape}; it needs four axes, with frames along the last")
+        raise BrioError(f"{path}: has the shape {image.shape}; it needs four axes, with several frames along the last")
     with name_damaged_file(path, "NIfTI"):
         labels = _resample_labels(
             atlas.path, image.shape[:3], np.ascontiguousarray(image.affine, dtype=float).tobytes()
@@ -377,11 +380,11 @@ def find_images(src: Path, options: ImportOptions, description: str) -> list[Ser
         raise BrioError(f"{src}: has no file sub-*_desc-{description}_bold{IMAGE} in or below it")
     for name, asked in (("space", options.space), ("res", options.res)):
         known = sorted({entities.get(name, "") for _, entities in images})
+        shown = [value or f"(no {name}-)" for value in known]
         if asked is not None and asked not in known:
-            raise BrioError(f"{src}: no image has {name}-{asked}; {nearest(asked, known)}")
+            raise BrioError(f"{src}: no image has {name}-{asked}; {nearest(asked, shown)}")
         if asked is None and len(known) > 1:
-            shown = ", ".join(value or f"(no {name}-)" for value in known)
-            raise BrioError(f"{src}: has images with {name} {shown}; choose one with --{name}")
+            raise BrioError(f"{src}: has images with {name} {', '.join(shown)}; choose one with --{name}")
         images = [(path, entities) for path, entities in images if asked in (None, entities.get(name, ""))]
     selected = set(select_matching(src, [path for path, _ in images], options.match))
     return [bids.describe_file(path, entities) for path, entities in images if path in selected]
@@ -391,8 +394,8 @@ def check_space(atlas: LabelAtlas, space: str, src: Path) -> tuple[str, ...]:
     """Refuse images that are not in the space of the atlas; returns a warning if the two templates are similar."""
     if not space:
         raise BrioError(
-            f"{src}: the images are in the native space of each scan, so no atlas fits them; choose "
-            "other images with --space"
+            f"{src}: the images are in the native space of each scan, so no atlas fits them; use a template space "
+            "('fmriprep ... --output-spaces MNI152NLin6Asym')"
         )
     if atlas.space in ("", space):
         return ()
@@ -423,7 +426,7 @@ def find_fmriprep(src: Path, options: ImportOptions) -> Layout:
         with np.load(file) as archive:
             return Series(archive["frames"], names, **json.loads(str(archive["stated"])))
 
-    layout = bids.lay_out_scans(src, options, images, atlas.rois.name, read)
+    layout = bids.lay_out_scans(src, options, images, atlas.rois.name, read, "preprocessed image")
     chosen = [image.path for _, sources in layout.scans for image in sources]
     files |= extract_scans(chosen, src, atlas, denoising, options)
     stated = {

@@ -340,7 +340,8 @@ def map_labels(
     if len(counts) > LONGEST_LIST:
         kind = "multi-class" if any(math.isnan(series.parse_float(v)) for v in counts) else "continuous"
         listing = f"{len(counts):,} values, so it seems to be {kind}"
-        choose += ", or import with another label column and ask about this one in 'brio run' with --label 'age>14.5'"
+        choose += ", or import with another label column and ask about this one in 'brio run', for example with "
+        choose += "--label 'age>14.5'"
     rest = [v for v in counts if not _is_among(v, [*patients, *controls])]
     for named, option in ((patients, "--patient"), (controls, "--control")):
         absent = [value for value in named if not _is_among(value, counts)]

@@ -40,8 +40,8 @@ def _read_label(
     code = row.get(column)
     label = {"1": 1, control: 0}.get(code or "")
     if label is None and required:
-        problem = f"participant {participant} has {column} '{code}'"
-        raise BrioError(f"{path}: {problem}; it must be 1 (autism) or {control} (control)")
+        has = f"no {column}" if code is None else f"{column} '{code}'"
+        raise BrioError(f"{path}: participant {participant} has {has}; it must be 1 (autism) or {control} (control)")
     if label is None and code is not None:
         layout.leave_unlabelled(participant, f"{column} '{code}' is neither 1 nor {control}")
     return label
@@ -115,7 +115,8 @@ def _read_phenotypic(path: Path, by_id: dict[str, Path], atlas: str, options: Im
     for number, row in zip(table.numbers or count(1), table.rows, strict=False):
         file_id = row["FILE_ID"]
         if file_id is None or file_id == NO_SCAN:
-            layout.skip(f"the release has no scan (FILE_ID is {NO_SCAN})", row.get("SUB_ID") or f"row {number}")
+            reason = f"the release has no scan (FILE_ID is {file_id or 'empty'})"
+            layout.skip(reason, row.get("SUB_ID") or f"row {number}")
             continue
         if file_id in seen:
             raise BrioError(f"{path}: participant {file_id} appears more than once in FILE_ID; keep one row")
@@ -230,7 +231,7 @@ ID_COLUMNS = ("participant_id", "id", "subid", "subject_id", "subject")
 def find_dpabi(src: Path, options: ImportOptions) -> Layout:
     """Find the ROI signals of REST-meta-MDD. A txt file next to a mat file with the same name is a copy."""
     if options.atlas is None:
-        raise BrioError("kind 'dpabi' needs --atlas")
+        raise BrioError("kind 'dpabi' needs --atlas; give a name such as aal116")
     atlas_name = canonicalise_atlas_name(options.atlas).lower()
     if atlas_name not in ATLAS_COLUMNS:
         raise BrioError(f"the files of DPABI have no atlas '{options.atlas}'; {nearest(atlas_name, ATLAS_COLUMNS)}")

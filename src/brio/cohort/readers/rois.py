@@ -41,7 +41,8 @@ def read_atlas_table(path: str | Path) -> tuple[Atlas, list[str]]:
         table = TextTable(path, ["index", "name"], [{"index": i, "name": str(name)} for i, name in said.items()])
     else:
         table = read_participants(path)
-    rows = [row for row in table.rows if {"0", "Background"} - {*row.values()}]
+    numbers = [i for i, row in enumerate(table.rows, start=1) if {"0", "Background"} - {*row.values()}]  # in the file
+    rows = [table.rows[number - 1] for number in numbers]
     columns: dict[str, list[str | None] | np.ndarray] = {}
     for column in filter(None, table.columns):
         known = column.lower() if column.lower() in KNOWN_COLUMNS else column
@@ -58,15 +59,15 @@ def read_atlas_table(path: str | Path) -> tuple[Atlas, list[str]]:
         raise BrioError(f"{path}: has a column '{axes[0]}', but not all three of x, y and z; give all three or none")
     names = list(columns.pop("name"))
     if None in names:
-        raise BrioError(f"{path}: column 'name' is empty in row {names.index(None) + 1}; every ROI needs a name")
+        raise BrioError(f"{path}: column 'name' is empty in row {numbers[names.index(None)]}; every ROI needs a name")
     for axis in axes:
         values = list(columns[axis])
-        numbers = np.array([np.nan if value is None else parse_float(value) for value in values])
-        for i in np.flatnonzero(~np.isfinite(numbers)):
+        coordinates = np.array([np.nan if value is None else parse_float(value) for value in values])
+        for i in np.flatnonzero(~np.isfinite(coordinates)):
             if values[i] is not None:
-                problem = f"column '{axis}' contains '{values[i]}' in row {i + 1}"
+                problem = f"column '{axis}' contains '{values[i]}' in row {numbers[i]}"
                 raise BrioError(f"{path}: {problem}; write MNI coordinates in mm, with a decimal point")
-        columns[axis] = numbers
+        columns[axis] = coordinates
     if "hemi" in columns:
         columns["hemi"] = [HEMISPHERES.get(str(value).lower(), value) for value in columns["hemi"]]
     numbered, repeated = number_repeated_names(map(str, names))
@@ -74,7 +75,7 @@ def read_atlas_table(path: str | Path) -> tuple[Atlas, list[str]]:
     warnings = describe_renamed(repeated, f"{path}: rows")
     gaps = atlas.rois["name"][atlas.rois[axes].isna().any(axis=1)].tolist()
     if gaps:
-        warnings.append(f"{path}: {shorten_list(gaps)} have no coordinates, so brio cannot draw brain figures")
+        warnings.append(f"{path}: no coordinates for {shorten_list(gaps)}, so brio cannot draw brain figures")
     return atlas, warnings
 
 

@@ -27,7 +27,7 @@ from zipfile import ZipFile
 import numpy as np
 
 from ...errors import BrioError, find_control
-from ..scans import convert_frames, is_repetition_time
+from ..scans import CONTENTS, convert_frames, is_repetition_time
 
 TEXT = (".tsv", ".csv", ".txt", ".1d")  # suffixes of delimited text
 SUFFIXES = (*TEXT, ".npy", ".npz", ".mat", ".ptseries.nii")
@@ -239,7 +239,8 @@ def read_series(path: str | Path, variable: str | None = None, connectome: bool 
     if array.ndim != 2:
         raise BrioError(f"{path}: the array needs two axes (frames, ROIs), but has shape {array.shape}")
     if array.dtype.kind not in "fiu":
-        raise BrioError(f"{path}: the array must contain numbers, but contains {array.dtype}")
+        content = CONTENTS.get(array.dtype.kind, array.dtype)
+        raise BrioError(f"{path}: the array must contain real numbers, but contains {content}")
     if array.size == 0:
         raise BrioError(f"{path}: the array is empty (shape {array.shape})")
     return replace(series, frames=np.ascontiguousarray(convert_frames(array, str(path))))
@@ -437,7 +438,7 @@ def _parse_frames(path: Path, rows: list[tuple[int, list[str]]], width: int, del
     for number, cells in rows:
         if len(cells) != width:
             is_first = number == rows[0][0]
-            remedy = ROW_NAMES if is_first and len(cells) == width + 1 else "the file may be cut short"
+            remedy = ROW_NAMES if is_first and len(cells) == width + 1 else "the file may be damaged or cut short"
             raise BrioError(f"{path}: line {number} has {len(cells)} cells where {width} were expected; {remedy}")
     text = "".join("".join(cells) for _, cells in rows)
     numbers = (cell for _, cells in rows for cell in _drop_missing(cells))
@@ -547,7 +548,7 @@ def load_arrays(path: Path, arrays: Mapping[str, StoredArray], names: Sequence[s
     require_arrays(path, arrays, names)
     for name in names:
         if path.suffix.lower() == ".mat" and arrays[name].kind not in "fiu":
-            content = "complex numbers, text, cells, structures or objects"
+            content = "complex numbers, a sparse matrix, text, cells, structures or objects"
             raise BrioError(f"{path}: '{name}' must be a matrix of real numbers, but contains {content}")
         if arrays[name].kind == "O":
             problem = "contains pickled Python objects, which are never loaded; save plain arrays of numbers"
@@ -763,8 +764,8 @@ def read_cifti(path: Path) -> Series:
         if not isinstance(image, nibabel.Cifti2Image):
             raise BrioError(f"{path}: is not a CIFTI file")
         axes = [image.header.get_axis(i) for i in range(image.ndim)]
-        kinds = [type(a).__name__ for a in axes]
-        if kinds != ["SeriesAxis", "ParcelsAxis"]:
+        kinds = [type(a).__name__.removesuffix("Axis").lower() for a in axes]
+        if kinds != ["series", "parcels"]:
             raise BrioError(f"{path}: has the axes {', '.join(kinds)}; give a parcellated series (ptseries) instead")
         series, parcels = axes
         require_bounded(math.prod(image.shape) * 8, path)

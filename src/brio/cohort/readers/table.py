@@ -209,7 +209,8 @@ def find_fc(src: Path, options: ImportOptions) -> Layout:
         own = measure or find_measure(matrix, where)
         first.append((own, where))
         if own != first[0][0]:
-            problem = f"seems to contain {own}, but {first[0][1]} contains {first[0][0]}"
+            words = {"correlation": "correlations", "fisher-z": "Fisher z"}
+            problem = f"seems to contain {words[own]}, but {first[0][1]} seems to contain {words[first[0][0]]}"
             raise UnknownMeasureError(
                 f"{where}: {problem}; state the measure of all matrices with --measure correlation or fisher-z"
             )
@@ -263,10 +264,12 @@ def _open_archive(path: Path) -> dict[str, Callable[[], np.ndarray]]:
         ids = series.read_packed_ids(path, {"participant_id": declared[key]})
         (stack,) = series.load_arrays(path, declared, stacks)
         if len(ids) != len(stack) or len(set(ids)) < len(ids):
-            raise BrioError(f"{path}: '{key}' must contain one name for each of the {len(stack)} connectomes")
+            raise BrioError(f"{path}: '{key}' must contain a different name for each of the {len(stack)} connectomes")
         return {participant: partial(stack.__getitem__, i) for i, participant in enumerate(ids)}
     if stacks or len(matrices) < 2:
         held = ", ".join(f"{key} {'x'.join(map(str, array.shape))}" for key, array in declared.items()) or "nothing"
-        needed = "one array of numbers (participants, ROIs, ROIs) and 'participant_id', or one matrix per participant"
+        needed = (
+            "one array of numbers (participants, ROIs, ROIs) and a list 'participant_id', or a matrix per participant"
+        )
         raise BrioError(f"{path}: contains {held}, but must contain {needed}")
     return {name: partial(series.load_array, path, {name: declared[name]}) for name in matrices}
