@@ -159,7 +159,7 @@ class Result(StoredJob):
         return header, rows
 
     def report(self, path: str | Path | None = None, predictions: Sequence[str | Path] = ()) -> Path:
-        """Write the HTML report of the job, and a model card next to it.
+        """Write the HTML report of the job, with a model card and the references (.bib) next to it.
 
         Parameters
         ----------

@@ -72,7 +72,9 @@ def test_a_job_can_be_given_again_from_its_folder(brio, asked):
     assert any(without in sentence for sentence in write_verdict(evidence))
 
 
-@pytest.mark.parametrize(("question", "told"), [("agee>3", "did you mean 'age'?"), ("sex>3", "is not a number")])
+@pytest.mark.parametrize(
+    ("question", "told"), [("agee>3", "did you mean 'age'?"), ("sex>3", "'sex' of participant sim0001 is 'F'")]
+)
 def test_mistakes_are_told_in_a_line_and_leave_nothing(brio, place, tmp_path, question, told):
     for words in (["run"], ["tune"], ["study", "comparison"], ["fit"]):
         method = "ridge" if words == ["fit"] else "log-ridge"

@@ -445,8 +445,8 @@ def _describe_settings(method: MethodSummary, summary: Summary) -> str:
     if tuning is None or not method.is_tuned:
         return changed or "default"
     here = (tuning.cohort, tuning.atlas) == (summary.cohort, summary.atlas)
-    carried = "" if here else f" of {tuning.cohort}"
-    return f"best of {tuning.budget} configurations on validation scans{carried}" + (f"; {changed}" if changed else "")
+    carried = "" if here else f" in {tuning.cohort}"
+    return f"best of {tuning.budget} configurations by validation AUC{carried}" + (f"; {changed}" if changed else "")
 
 
 def _list_remarks(summary: Summary, method: MethodSummary) -> str:
