@@ -75,15 +75,15 @@ class Result(StoredJob):
     folder : Path
         Folder of the job.
     rows : DataFrame
-        One row per run, with its scores, its source sites and the chosen epoch.
+        One row per run, with its scores, its test and validation sites, and the chosen epoch.
     predictions : DataFrame or None
-        One row per test scan of each run; None if predictions were not kept.
+        One row per test participant of each run; None if predictions were not kept.
     summary : Summary
         Means over test sites (under k-fold, over test folds) with intervals, for each method.
     plan : Plan or None
         Runs, settings and folds, as in ``plan.json``; None if the folder has no plan.
     audit : dict or None
-        Findings of the audit, as in ``audit.json``; None if exclusions were not applied.
+        Findings of the audit, as in ``audit.json``; None if the folder has no such file.
     cohort_facts : dict or None
         Facts about the cohort, as in ``facts.json``.
     groups : DataFrame or None
@@ -159,7 +159,7 @@ class Result(StoredJob):
         return header, rows
 
     def report(self, path: str | Path | None = None, predictions: Sequence[str | Path] = ()) -> Path:
-        """Write the HTML report of the job, and a model card next to it.
+        """Write the HTML report of the job, with a model card and the references (.bib) next to it.
 
         Parameters
         ----------
@@ -245,9 +245,10 @@ def run(
     protocol : {"loso", "kfold"}
         Leave one site out (``"loso"``), or folds stratified by site and class (``"kfold"``).
     seeds : int, optional
-        Number of seeds (0 to ``seeds - 1``). The default is three for the recommended methods, and one for methods that
-        you name. With fewer than three seeds, the result is marked as a smoke run. A seed determines the initial
-        weights, the random draws, and the validation sites (leave-one-site-out) or the folds (k-fold).
+        Number of seeds; the seeds are 0 to ``seeds - 1``. The default is three for the recommended methods, and
+        otherwise one. With fewer than three seeds, the result is marked as a smoke run, unless no score depends on the
+        seed. A seed determines the initial weights, the random draws, and the validation sites (leave-one-site-out) or
+        the folds (k-fold).
     out : path, optional
         Folder of the job. By default, a new temporary folder is made, which is not deleted.
     tuned : path or TuningRecord, optional
@@ -256,7 +257,8 @@ def run(
         Settings of the methods, the protocol (``protocol.validation_sites``), the audit (``audit.min_frames``) and
         the harmonisation of sites (``harmonise.kind``).
     folds : names, optional
-        Folds (test sites) to which the job is restricted. The result is then marked as a smoke run.
+        Test sites (under k-fold, numbers of folds) to which the job is restricted. The result is then marked as a
+        smoke run.
     companions : cohorts
         Cohorts with the same participants in other atlases. All cohorts are audited, and a scan that is excluded from
         one is excluded from all.
@@ -344,8 +346,8 @@ def tune(
         uses test labels, so it is an upper bound and not a result. Other results do not depend on this option.
     **options
         ``label``, ``protocol``, ``seeds``, ``settings``, ``folds``, ``companions``, ``exclude``, ``device``,
-        ``runs_per_stack``, ``checkpoint_every`` and ``records_only``, as in :func:`brio.run`. Settings that you give
-        are not tuned.
+        ``runs_per_stack``, ``checkpoint_every`` and ``records_only``, as in :func:`brio.run`, but with one seed by
+        default. Settings that you give are not tuned.
 
     Returns
     -------
@@ -405,8 +407,8 @@ def study(
     progress, say
         As in :func:`brio.run`.
     **options
-        ``settings``, ``folds``, ``companions``, ``exclude``, ``device``, ``runs_per_stack`` and ``checkpoint_every``,
-        as in :func:`brio.run`.
+        ``protocol``, ``settings``, ``folds``, ``companions``, ``exclude``, ``device``, ``runs_per_stack`` and
+        ``checkpoint_every``, as in :func:`brio.run`.
 
     Returns
     -------
@@ -474,7 +476,8 @@ def fit(
     evidence : path, optional
         Folder in which :func:`brio.run` evaluated this method at left-out sites. Use it instead of ``evaluate``.
     validation_sites : names, optional
-        For neural networks: the sites on which the epoch is chosen. By default they are drawn at random.
+        For neural networks: the sites on which the epoch is chosen. By default, two sites are drawn at random; with
+        fewer than four sites with both classes, inner folds are used instead.
     holds_scans : bool
         Whether to allow a model that contains data of individual scans.
     progress, say

@@ -338,7 +338,9 @@ def mark_mismatches(rows: pd.DataFrame, reference: str) -> pd.DataFrame:
     missing = ~fold_and_seed.isin(reference_auc.index)
     if missing.any():
         fold, seed = fold_and_seed[missing][0]
-        raise BrioError(f"fold {fold}, seed {seed}: the reference '{reference}' was not run; run it with this seed")
+        raise BrioError(
+            f"fold {fold}, seed {seed}: the reference '{reference}' was not run; run it with this fold and seed"
+        )
     mismatch = (rows["D_site"] < rows["D_site"].median()) & (rows["D_re_pred"] > rows["D_re_pred"].median())
     slack = 1e-12  # an AUC exactly at the tolerance is preserved, however it was rounded
     least = reference_auc.loc[fold_and_seed].to_numpy() - DELTA_AUC - slack

@@ -283,9 +283,10 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     ``X`` is a list of arrays of shape [T_i, P] (or an array of objects), one array of shape [n, T, P],
     or a :class:`brio.Cohort`. Frames with missing values are dropped; ROIs without signal are allowed.
 
-    scikit-learn cannot split a Cohort: pass ``[cohort.scan(i) for i in range(len(cohort))]`` to ``cross_validate``. In
-    cross-validation, every training set needs ``validation_sites + 2`` sites with both classes. Without validation
-    sites, one site is enough to fit and score, but :meth:`save` and :meth:`predict_interval` need two.
+    scikit-learn cannot split a Cohort: pass ``[cohort.scan(i) for i in range(len(cohort))]`` to ``cross_validate``. A
+    method that uses validation sites needs ``validation_sites + 2`` sites with both classes in every training set.
+    Without validation sites, one site is enough to fit and score, but :meth:`save` and :meth:`predict_interval` need
+    two.
 
     Examples
     --------
@@ -428,8 +429,9 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         """Compute the logits, as in the column ``logit`` of ``predictions.csv`` of ``brio run``.
 
         For most linear models, the logits are margins that were calibrated on inner folds over the source sites. For
-        other models, they are the margins. Calibration does not change the order of scans, but it can change predicted
-        classes: ``brio run`` predicts classes from the margins, and :meth:`predict` from the logits.
+        other models, they are the margins. A loaded model that is adapted to a hospital adapts its logits. Calibration
+        does not change the order of scans, but it can change predicted classes: ``brio run`` predicts classes from the
+        margins, and :meth:`predict` from the logits.
 
         Parameters
         ----------

@@ -68,12 +68,13 @@ def test_a_job_can_be_given_again_from_its_folder(brio, asked):
     evidence = read_evidence(asked)
     assert evidence.commands[0].startswith("brio run COHORT --method ridge --label 'age>site-median' ")
     assert {group.kind for group in evidence.subgroups} <= {"sex", "motion"}
-    assert any(
-        "No confound baseline was run without age, which defines the label" in s for s in write_verdict(evidence)
-    )
+    without = "No confound baseline was run, so shortcuts through sex, motion or scan length cannot be ruled out"
+    assert any(without in sentence for sentence in write_verdict(evidence))
 
 
-@pytest.mark.parametrize(("question", "told"), [("agee>3", "did you mean 'age'?"), ("sex>3", "is not a number")])
+@pytest.mark.parametrize(
+    ("question", "told"), [("agee>3", "did you mean 'age'?"), ("sex>3", "is 'F', which is not a number")]
+)
 def test_mistakes_are_told_in_a_line_and_leave_nothing(brio, place, tmp_path, question, told):
     for words in (["run"], ["tune"], ["study", "comparison"], ["fit"]):
         method = "ridge" if words == ["fit"] else "log-ridge"

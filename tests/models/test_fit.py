@@ -256,7 +256,7 @@ def test_scans_with_halves_that_are_too_short_are_left_out_of_the_factor(cohort,
     for changed in (scan[:7], flat):
         assert learn_interval_factor(ridge, Connectomes(begin_with(cohort, changed)), everyone) == expected
     short = Connectomes(begin_with(cohort, scan[:7]))
-    with pytest.warns(UserWarning, match="no source scan has two halves of at least 4 usable frames"):
+    with pytest.warns(UserWarning, match="no source scan has two halves of at least 4 valid frames"):
         assert learn_interval_factor(ridge, short, np.array([0])) == 1.0
 
 

@@ -156,9 +156,7 @@ def test_calibration_says_of_what_it_is_and_repeats_the_share_of_the_slider():
     assert f"{100 * share:.1f}" != f"{100 * by_site:.1f}", "sites of unequal size"
     text = say("calibration", answers)
     mean = table["probability"].mean()
-    assert text.startswith(
-        f"ridge regression (2 seeds averaged): the mean probability of all participants is {100 * mean:.1f}%"
-    )
+    assert text.startswith(f"ridge regression (2 seeds averaged): the mean predicted probability is {100 * mean:.1f}%")
     assert f"(share of participants labelled ASD: {100 * share:.1f}%)." in text
     assert "The slope, fitted at each test site and averaged over 7 sites, is " in text
 
@@ -193,12 +191,12 @@ def test_a_threshold_that_does_not_fit_is_explained():
         (
             {"sensitivity": 1, "specificity": 1},
             "Not yet",
-            "no positive prediction was wrong, no negative prediction was wrong",
+            "no positive prediction was wrong and no negative prediction was wrong",
         ),
         (
             {"sensitivity": 0, "specificity": 1},
             "No",
-            "for an individual (no prediction was positive, a negative prediction",
+            "for an individual (no prediction was positive and a negative prediction",
         ),
     ],
 )
@@ -352,7 +350,7 @@ def test_a_duplicate_with_two_labels_is_a_warning_everywhere(copy, rewrite, page
 
 def test_smoke_runs_show_no_p_value(copy, rewrite, page):
     assert 'data-metric="p_holm"' in page
-    assert "p is the uncorrected p value for the difference in AUC between two groups" in page
+    assert "p is the uncorrected p value for the difference in AUC between the two groups" in page
     change_json(copy / "summary.json", lambda summary: summary.update(smoke_run=True))
     text = rewrite()
     assert 'data-metric="p_holm"' not in text

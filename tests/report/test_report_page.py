@@ -134,7 +134,7 @@ def test_without_audit_the_page_says_so(copy, rewrite):
     change_json(copy / "plan.json", lambda plan: plan.update(audit=None, excluded={}))
     text = rewrite()
     assert "--keep-all" in read_section(text, "repeat")
-    assert "the exclusions proposed by the audit were not applied" in read_section(text, "exclusions")
+    assert "None: no audit was applied." in read_section(text, "exclusions")
 
 
 def test_without_coordinates_weights_or_curves_the_page_says_so(copy, rewrite):

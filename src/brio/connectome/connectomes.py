@@ -136,7 +136,7 @@ class Connectomes:
                 self._gaps[i] = kept - kept[:1]
             self.n_frames[i] = len(frames)
             if (len(frames) < LEAST_FRAMES and not self.without_frames) or not alive[i].any():
-                usable = f"{len(frames)} usable frames and {int(alive[i].sum())} ROIs with signal are too few"
+                usable = f"{len(frames)} valid frames and {int(alive[i].sum())} ROIs with signal are too few"
                 usable = "all correlations are 0 or missing" if self.without_frames else usable
                 raise BrioError(f"participant {cohort.ids[i]}: {usable}; exclude the scan, as 'brio audit' proposes")
             return frames

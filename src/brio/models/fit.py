@@ -228,7 +228,7 @@ def learn_interval_factor(model: Model, connectomes: Connectomes, scans: np.ndar
     fitting = [[len(own) >= LEAST_FRAMES and bool(find_live_rois(own).any()) for own in half] for half in frames]
     usable = np.all(fitting, axis=0)
     if not usable.any():
-        lack = f"no source scan has two halves of at least {LEAST_FRAMES} usable frames"
+        lack = f"no source scan has two halves of at least {LEAST_FRAMES} valid frames"
         warnings.warn(f"{lack}, so intervals may be too narrow", stacklevel=2)
         return 1.0
     first, second = (Connectomes(half.select(usable), connectomes.device) for half in halves)

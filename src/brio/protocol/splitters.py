@@ -65,7 +65,7 @@ class LeaveOneSiteOut(_SiteSplitter):
         return len(np.unique(self._sites(groups)))
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield the positions of the training and the test scans.
+        """Yield the positions of the training and the test scans, one pair per fold.
 
         Parameters
         ----------
@@ -136,7 +136,7 @@ class SiteStratifiedKFold(_SiteSplitter):
         return self.n_splits
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield the positions of the training and the test scans.
+        """Yield the positions of the training and the test scans, one pair per fold.
 
         Parameters
         ----------

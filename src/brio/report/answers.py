@@ -249,7 +249,7 @@ def judge_usability(answers: Answers | None, transfer: Judgement) -> Judgement:
     if not answers.points:
         return Judgement("No", f"sensitivity and specificity of {answers.arm.title} are unknown")
     positive, negative = answers.points[0].likelihood_ratios
-    size = f"{_describe_ratio('positive', positive)}, {_describe_ratio('negative', negative)}"
+    size = f"{_describe_ratio('positive', positive)} and {_describe_ratio('negative', negative)}"
     if positive >= STRONG[0] and negative <= STRONG[1]:
         return Judgement(
             "Not yet", "a prediction changes the odds strongly, but only a prospective study can confirm this", size

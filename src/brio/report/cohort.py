@@ -56,7 +56,7 @@ def list_audit_lines(job: StoredJob, classes: ClassNames) -> list[AuditLine]:
     """List the findings of the audit of a job, one sentence per question."""
     plan, audit = job.require_plan(), job.audit
     if plan.audit is None:
-        return [("warn", "All scans were used: the exclusions proposed by the audit were not applied (--keep-all).")]
+        return [("warn", "All scans were used, because no audit was applied (--keep-all).")]
     used, n_excluded = job.summary.n_scans, len(plan.excluded)
     lines: list[AuditLine] = [("ok", f"All {format_count(used, 'scan')} were used.")]
     if n_excluded:
@@ -124,8 +124,8 @@ def _describe_labels(audit: dict[str, Any], warnings: dict[str, str], classes: C
     if label.get("cramers_v") is not None and label.get("p") is not None:
         strength, chance = format_number(label["cramers_v"]), format_number(label["by_chance"])
         size = f"Cramér's V {strength}, {chance} by chance, {state_p(label['p'])}"
-        level, found = ("warn", "differs between") if "labels" in warnings else ("ok", "is similar at all")
-        yield level, f"The share of {classes.positives} {found} sites ({size})."
+        level, found = ("warn", "differs") if "labels" in warnings else ("ok", "does not differ significantly")
+        yield level, f"The share of {classes.positives} {found} between sites ({size})."
     if by_site.get("eta_squared") is not None:
         frames = f"{by_site['shortest']} to {by_site['longest']} frames"
         yield "note", f"Scans have {frames}; sites explain {100 * by_site['eta_squared']:.0f}% of the variance."

@@ -217,9 +217,12 @@ def _label_jobs(jobs: Sequence[StoredJob]) -> tuple[dict[str, StoredJob], str]:
         other = first.setdefault(summary.cohort, label)
         known = labelled[other].summary
         if known.fold_rule != summary.fold_rule or known.fingerprint != summary.fingerprint:
-            why = "from other scans" if known.fingerprint != summary.fingerprint else "by another rule"
+            why, remedy = "by another rule", "with the same version of brio"
+            if known.fingerprint != summary.fingerprint:
+                why, remedy = "from other scans", "on the same cohort with the same exclusions"
             raise BrioError(
-                f"{label}: its folds were made {why} than those of {other}, so scores cannot be paired; run it again"
+                f"{label}: its folds were made {why} than those of {other}, so scores cannot be paired; "
+                f"run both jobs {remedy}"
             )
     smoke = [label for label, job in labelled.items() if job.summary.smoke_run]
     if not smoke:
@@ -442,8 +445,8 @@ def _describe_settings(method: MethodSummary, summary: Summary) -> str:
     if tuning is None or not method.is_tuned:
         return changed or "default"
     here = (tuning.cohort, tuning.atlas) == (summary.cohort, summary.atlas)
-    carried = "" if here else f" of {tuning.cohort}"
-    return f"best of {tuning.budget} configurations on validation scans{carried}" + (f"; {changed}" if changed else "")
+    carried = "" if here else f" in {tuning.cohort}"
+    return f"best of {tuning.budget} configurations by validation AUC{carried}" + (f"; {changed}" if changed else "")
 
 
 def _list_remarks(summary: Summary, method: MethodSummary) -> str:
@@ -465,7 +468,7 @@ def _list_remarks(summary: Summary, method: MethodSummary) -> str:
 
 OVER_PEOPLE = (
     "Intervals over participants apply to new participants at these sites, not to new sites "
-    "(DeLong's variance, corrected for shared training scans). Pairs of methods are tested over sites."
+    "(DeLong's variance, corrected for shared training scans)."
 )
 
 
@@ -587,8 +590,8 @@ def _write_people(joined: JoinedJobs, reference: str) -> str:
     """Write the differences over participants, or why there are none."""
     if joined.protocol == "kfold":
         return (
-            "Not compared over participants: under k-fold, models of different folds share training scans, so "
-            "intervals over participants would be too narrow.\n"
+            "Not compared over participants: intervals over participants are computed only for leave one site out, "
+            "not for k-fold.\n"
         )
     table = results.compare_over_people(joined.sites, joined.covariances, reference)
     lines = []

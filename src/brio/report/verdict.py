@@ -63,7 +63,7 @@ def _describe_best(evidence: Evidence) -> str:
         text += "; the interval includes chance"
     if best.summary.transductive:
         text += "; it used unlabelled scans of the test site"
-    return f"This is a smoke run ({smoke}), which supports no claim: {text}." if smoke else f"{text}."
+    return f"This is a smoke run ({smoke}), which supports no claim. {text}." if smoke else f"{text}."
 
 
 def _describe_difference(evidence: Evidence) -> str:
@@ -123,9 +123,10 @@ def _describe_controls(evidence: Evidence) -> str:
             return f"Confound baselines ({names}) were scored at fewer than two sites, so they cannot be tested"
         return f"Confound baselines ({names}), which do not use connectomes, did not score significantly above chance"
     label = "sex" if evidence.label_is_sex else evidence.label_covariate
+    were_left_out = any(arm.control and arm.name in evidence.given_label for arm in evidence.main)
     shortcuts = ", ".join(name for name in ("age", "sex", "motion") if name != label)
     which = "No confound baseline was run"
-    which += "" if label is None else f" without {label}, which defines the label"
+    which += f" without {label}, which defines the label" if were_left_out else ""
     return f"{which}, so shortcuts through {shortcuts} or scan length cannot be ruled out"
 
 

@@ -244,7 +244,7 @@
         const y = r > c ? 0 : 1; // below the diagonal the first class
         const weights = byPair.get(`${Math.min(r, c)},${Math.max(r, c)}`);
         const value = weights ? weights[y][k] : null;
-        return { value, tip: `${sites[Math.min(r, c)]} – ${sites[Math.max(r, c)]}, ${classes[y]}\n${title}: ${value === null ? "never both source sites with the same seed" : fixed(value)}` };
+        return { value, tip: `${sites[Math.min(r, c)]} – ${sites[Math.max(r, c)]}, ${classes[y]}\n${title}: ${value === null ? "not both source sites under any seed" : fixed(value)}` };
       } });
       const drawn = pi.map((p, j) => square(`Factor ${j + 1}`, `relevance ${fixed(p)}; ${classes[0]} below, ${classes[1]} above the diagonal`, "weight", j + 1, weightsOfAll));
       drawn.push(square("Strength g", `overall alignment of a pair; ${classes[0]} below, ${classes[1]} above`, "strength", 0, known.map((v) => v[0])));
