@@ -79,6 +79,20 @@ def test_a_harmonised_network_is_not_trained_on_sites_without_site_effects(cohor
         refuse(words, fit, "gcn", **settings)
 
 
+@pytest.mark.parametrize(("method", "settings"), [("ridge", {"choose_by": "validation"}), ("gcn", {"refit": False})])
+def test_sites_that_only_choose_a_model_are_named_for_each_seed(cohort, method, settings):
+    quick = {"epochs": 1} if method == "gcn" else {}
+    for sites in ((), ("site02", "site04")):
+        said = []
+        spec = replace(specify(cohort, method, settings=quick | settings), seeds=2)
+        model = fit_model(spec, validation_sites=sites, say=said.append)
+        why = "(they only choose the penalty or the epoch)"
+        chosen = [member.fitted.run.fold.validation_sites for member in model.members]
+        seeds = ["", ""] if sites else [" with seed 0", " with seed 1"]
+        expected = [f"sites not used for training{s} {why}: {', '.join(c)}" for s, c in zip(seeds, chosen, strict=True)]
+        assert list(dict.fromkeys(expected)) == [line for line in said if "not used for training" in line]
+
+
 def test_evidence_under_another_harmonisation_is_named(fit, diagnosis_job):
     plain = add_evidence(fit("ridge"), diagnosis_job)
     assert plain.evidence.differences == ()

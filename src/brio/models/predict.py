@@ -116,7 +116,7 @@ def suggest_label_column(cohort: Cohort) -> list[str]:
     names = join_names(map(str, of_two_values or further.columns), most=8)
     return [
         f"no scan has a label; the table has other columns ({names}); if one of them is the label, give its name with "
-        "--label-column, --patient and --control"
+        "--label-column, and its values with --patient and --control"
     ]
 
 
