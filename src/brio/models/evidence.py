@@ -121,7 +121,8 @@ def describe_differing_settings(job: StoredJob, method: Method, harmonisation: H
         if key in _FINAL_SETTINGS and own.get(key) == value:
             command = f"brio run COHORT --method {method.name}{question} --seeds 3 {options} --out RESULTS"
             sentences.append(
-                f"{words}; to evaluate the settings of the model, use --evaluate, or --evidence RESULTS after '{command}'"
+                f"{words}; to evaluate the settings of the model, use --evaluate, or --evidence RESULTS after "
+                f"'{command}'"
             )
         else:
             values = " or ".join(dict.fromkeys(format_setting(one[key]) for one in evaluated if key in one))
