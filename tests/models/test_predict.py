@@ -349,7 +349,7 @@ def test_a_further_named_column_is_named_with_its_option(ridge, cohort):
     assert advise([*names, "Global"]).endswith("; add --drop-roi Global")
     assert advise(["CSF", *names, "white matter"]).endswith("; add --drop-roi CSF --drop-roi 'white matter'")
     folder = advise([*names, "Global"], provenance={"kind": "cohort"})
-    assert "give the files that" in folder
+    assert "give the files from which" in folder
     assert folder.endswith("the cohort was imported, with --drop-roi Global")
     assert "they lack 'region 3' and 1 more" in advise([*names[:3], *names[5:]])
     assert "--drop-roi" not in advise([f"n{u}" for u in range(20)]), "no column of another atlas is worth dropping"
