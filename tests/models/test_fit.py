@@ -17,6 +17,7 @@ from brio.models.attacks import fit_halves, read_measured_attacks
 from brio.models.evidence import CallRule, Estimate, read_evidence_job
 from brio.models.fit import halve_scans, learn_interval_factor, settle_final_settings
 from brio.models.folder import write_card
+from brio.models.ranges import ScanRanges
 from brio.protocol import leave_one_site_out, make_training_fold
 from brio.training import Run
 from commands import refuse
@@ -192,6 +193,10 @@ def test_a_model_that_holds_scans_is_fitted_only_where_the_user_says_so(cohort, 
 
 def test_the_card_says_what_the_holder_of_a_scan_can_tell(cohort, fit):
     assert "**Not evaluated.**" in write_card(fit("ridge"))
+    tangent = write_card(replace(fit("ridge"), method=make_method("tangent-ridge"), ranges=ScanRanges()))
+    assert "- `shrinkage`: none" in tangent
+    assert "Ranges are not stored" in tangent
+    assert "ranges above" not in tangent
     measured = read_measured_attacks("ridge")
     card = write_card(fit("ridge"))
     measured_on = "where 0.50 is guessing. This was measured for models fitted to half of the participants of"
