@@ -121,6 +121,8 @@ def test_an_atlas_and_groups_of_ones_own(here, scans):
     predict = ["predict", "model", "scans", "--drop-roi", "GS", "--reestimates", 4]
     said = command(*predict, "--atlas", "x", "--out", "p")
     assert "reorder the columns, or give the rois.tsv of the model with --atlas-table" in said.err
+    said = command("predict", "model", "named", "--out", "p")
+    assert "with --atlas-table and the files from which the cohort was imported" in said.err
     command(*predict, "--atlas-table", "model/rois.tsv", "--out", "p").succeed()
     assert "--drop-roi" in command("predict", "model", "scans", "--out", "q").err
 

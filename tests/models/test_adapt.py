@@ -66,7 +66,10 @@ def test_a_given_prevalence_takes_the_place_of_the_share_among_the_scans():
 
 def test_one_class_needs_the_prevalence_and_then_moves_the_intercept_alone():
     logits = np.array([0.3, -1.0, 0.8])
-    for label, seen in ((np.zeros(3), "3 local scans are controls"), (np.ones(3), "3 local scans are patients")):
+    for label, seen in (
+        (np.zeros(3), "3 local participants are controls"),
+        (np.ones(3), "3 local participants are patients"),
+    ):
         refuse(seen, fit_adaptation, label, logits, PriorWidths())
         fitted = fit_adaptation(label, logits, PriorWidths(), prevalence=0.1, source_share=0.4)
         assert (fitted.slope, fitted.intercept) == (1.0, pytest.approx(logit(0.1) - logit(0.4)))
@@ -168,7 +171,7 @@ def test_margins_stay_and_probabilities_and_intervals_are_adapted(ridge, local, 
     assert adapt_model(again, local, device="cpu").adaptation == a  # it starts from the original
     card = write_card(again)
     assert f"Adapted to {len(local)} local participants ({a.n_patients} patients" in card
-    assert f"leaving out each local scan in turn, is {format_signed(a.brier_change, 3)}" in card
+    assert f"leaving out each local participant in turn, is {format_signed(a.brier_change, 3)}" in card
     assert "Adapted" not in write_card(ridge)
     sexes = write_card(replace(again, classes=("F", "M")))
     assert f"({a.n_patients} labelled M, {a.n_controls} labelled F)" in sexes
@@ -196,8 +199,8 @@ def test_wrong_scans_are_refused(ridge, local, cohort):
     some = replace(own, frames=np.concatenate([own.frames[: own.starts[3]], 2 * own.frames[own.starts[3] :]]))
     for scans, said in (
         (bare, "no scan has a label"),
-        (cohort, "fitted to these very scans"),
-        (own, "fitted to these very scans"),
+        (cohort, "fitted to all labelled scans"),
+        (own, "fitted to all labelled scans"),
         (some, "fitted to 3 of the 30 labelled scans"),
         (turned, "are swapped: 0 is Patient"),
         (noise, "none of the [0-9]+ labelled scans resembles those of the model; .* noise; .*--atlas-table"),
@@ -253,9 +256,9 @@ def test_adapt_says_what_speaks_against_these_scans(ridge, local, cohort, tmp_pa
     remarks = {
         "unnamed": (unnamed, (), "the ROIs of the scans have no names, so columns are matched by position"),
         "several": (several, (), "are from 2 sites (site02 and site03), but a model is adapted to one"),
-        "classes": (several, (), "MDD is taken as patient of the model, HC as control"),
+        "classes": (several, (), "HC as control; if this is wrong, import the scans again with"),
         "few": (few, (), "Caution: the gain from fewer than 10 local participants was not measured"),
-        "controls": (controls, ("--prevalence", 0.2), "Caution: all local scans are of one class"),
+        "controls": (controls, ("--prevalence", 0.2), "Caution: all local participants are of one class"),
     }
     for name, (scans, words, _) in remarks.items():
         scans.save(tmp_path / name)

@@ -145,7 +145,7 @@ def test_a_label_column_of_another_name_is_suggested(fitted, folders):
     words = ("predict", fitted[0], folders / "files", "--tr", 2, "--reestimates", 2, "--device", "cpu")
     said = command(*words, "--out", folders / "unnamed-labels")
     assert "no scan has a label; the table has other columns (dx)" in said.text
-    assert "give its name with --label-column, --patient and --control" in said.text
+    assert "give its name with --label-column, and its values with --patient and --control" in said.text
     said = command(*words, *DIAGNOSIS, "--patient", "MDD", "--out", folders / "named-labels")
     assert "other columns" not in said.text
     assert "2 participants labelled MDD and 2 participants labelled HC" in said.text

@@ -17,6 +17,7 @@ from brio.models.attacks import fit_halves, read_measured_attacks
 from brio.models.evidence import CallRule, Estimate, read_evidence_job
 from brio.models.fit import halve_scans, learn_interval_factor, settle_final_settings
 from brio.models.folder import write_card
+from brio.models.ranges import ScanRanges
 from brio.protocol import leave_one_site_out, make_training_fold
 from brio.training import Run
 from commands import refuse
@@ -77,6 +78,20 @@ def test_a_harmonised_network_is_not_trained_on_sites_without_site_effects(cohor
         ({"harmonise.unseen": "pooled"}, "need harmonise.kind=combat"),
     ):
         refuse(words, fit, "gcn", **settings)
+
+
+@pytest.mark.parametrize(("method", "settings"), [("ridge", {"choose_by": "validation"}), ("gcn", {"refit": False})])
+def test_sites_that_only_choose_a_model_are_named_for_each_seed(cohort, method, settings):
+    quick = {"epochs": 1} if method == "gcn" else {}
+    for sites in ((), ("site02", "site04")):
+        said = []
+        spec = replace(specify(cohort, method, settings=quick | settings), seeds=2)
+        model = fit_model(spec, validation_sites=sites, say=said.append)
+        why = "(they only choose the penalty or the epoch)"
+        chosen = [member.fitted.run.fold.validation_sites for member in model.members]
+        seeds = ["", ""] if sites else [" with seed 0", " with seed 1"]
+        expected = [f"sites not used for training{s} {why}: {', '.join(c)}" for s, c in zip(seeds, chosen, strict=True)]
+        assert list(dict.fromkeys(expected)) == [line for line in said if "not used for training" in line]
 
 
 def test_evidence_under_another_harmonisation_is_named(fit, diagnosis_job):
@@ -178,6 +193,10 @@ def test_a_model_that_holds_scans_is_fitted_only_where_the_user_says_so(cohort, 
 
 def test_the_card_says_what_the_holder_of_a_scan_can_tell(cohort, fit):
     assert "**Not evaluated.**" in write_card(fit("ridge"))
+    tangent = write_card(replace(fit("ridge"), method=make_method("tangent-ridge"), ranges=ScanRanges()))
+    assert "- `shrinkage`: none" in tangent
+    assert "Ranges are not stored" in tangent
+    assert "ranges above" not in tangent
     measured = read_measured_attacks("ridge")
     card = write_card(fit("ridge"))
     measured_on = "where 0.50 is guessing. This was measured for models fitted to half of the participants of"

@@ -276,6 +276,8 @@ def test_evidence_counts_participants_where_they_have_two_sessions():
     card = (model / "MODEL_CARD.md").read_text(encoding="utf-8")
     assert f"to {n_scans} scans of 5 sites" in card
     assert f"Leave one site out: {n_people} participants from 5 sites" in card
-    assert f"of {unflagged} such participants, at sites" in card
+    assert f"of {unflagged} participants without a flag were called" in card
     assert "% of all participants, logits averaged" in card
-    assert f"of {unflagged} such participants" in predict(model, build(NEW), "--accuracy", "0.5")[1]
+    assert (
+        f"of {unflagged} participants without a flag were called" in predict(model, build(NEW), "--accuracy", "0.5")[1]
+    )

@@ -106,7 +106,9 @@ def fit_adaptation(
         raise BrioError(f"prevalence {prevalence} is not valid; prevalence must be above 0 and below 1")
     if prevalence is None and (n_patients == 0 or n_controls == 0):
         seen = "controls" if n_patients == 0 else "patients"
-        raise BrioError(f"all {len(label)} local scans are {seen}; add scans of the other class, or give --prevalence")
+        raise BrioError(
+            f"all {len(label)} local participants are {seen}; add participants of the other class, or give --prevalence"
+        )
     (log_slope, intercept), covariance = _find_mode(label, logits, widths, prevalence, source_share)
     slope = float(np.exp(log_slope))
     slope_se, intercept_se = (np.sqrt(np.diag(covariance)) * [slope, 1.0]).tolist()

@@ -28,6 +28,7 @@ from ..protocol.calibration import WHOLE_COEFFICIENT, average_recalibration, rea
 from ..results import StoredJob, describe_smoke_run
 from ..results.files import PREDICTIONS
 from ..schemas import StoredCount, StoredNonNegative, StoredShare, one_of
+from ..settings import format_setting
 
 if TYPE_CHECKING:
     from ..connectome import Connectomes
@@ -108,7 +109,7 @@ def describe_differing_settings(job: StoredJob, method: Method, harmonisation: H
     """Describe which settings differ between the evaluated runs and the model, with both values and a remedy."""
     evaluated = [run.record.settings for run in job.runs if run.record.row.method == method.name]
     if not evaluated or job.plan is None:
-        return ("the settings of the evaluated runs are not stored",)
+        return ("the settings of the evaluated runs are not stored and may differ",)
     rules = (HarmonisationRule(**job.plan.harmonise or {}), harmonisation)
     theirs, ours = ({f"harmonise.{key}": value for key, value in asdict(rule).items()} for rule in rules)
     own = json.loads(json.dumps(asdict(method.settings) | ours))  # as records hold them
@@ -120,11 +121,12 @@ def describe_differing_settings(job: StoredJob, method: Method, harmonisation: H
         if key in _FINAL_SETTINGS and own.get(key) == value:
             command = f"brio run COHORT --method {method.name}{question} --seeds 3 {options} --out RESULTS"
             sentences.append(
-                f"{words}; to evaluate these settings, use --evaluate, or --evidence RESULTS after '{command}'"
+                f"{words}; to evaluate the settings of the model, use --evaluate, or --evidence RESULTS after "
+                f"'{command}'"
             )
         else:
-            values = " or ".join(dict.fromkeys(str(one[key]) for one in evaluated if key in one))
-            parts.append(f"{key} ({values} in the evidence, {own.get(key)} in the model)")
+            values = " or ".join(dict.fromkeys(format_setting(one[key]) for one in evaluated if key in one))
+            parts.append(f"{key} ({values} in the evidence, {format_setting(own.get(key))} in the model)")
     return (*sentences, *([f"different values of {', '.join(parts)}"] if parts else []))
 
 
@@ -142,7 +144,8 @@ def read_evidence_job(folder: str | Path, method: str, cohort: Cohort | None = N
         )
     if job.predictions is None:
         raise BrioError(
-            f"{folder}: has no stored predictions, so calibration and the rule for calling classes cannot be computed"
+            f"{folder}: has no stored predictions, so calibration and the rule for calling classes cannot be computed; "
+            "repeat 'brio run', or use --evaluate instead of --evidence"
         )
     if cohort is not None:
         compare_participants(job, method, cohort)
@@ -189,7 +192,9 @@ def compare_participants(job: StoredJob, method: str, cohort: Cohort) -> tuple[s
     if n_more := len(pairs) - n_own:
         differences.append(f"the evidence has {format_count(n_more, 'participant')} that the model was not fitted to")
     if not differences and job.summary.fingerprint != cohort.fingerprint:
-        differences.append("the evidence covers the same participants, but their scans or tables differ")
+        differences.append(
+            "the evidence covers the same participants, but its scans or tables differ from those of the model"
+        )
     return tuple(differences)
 
 

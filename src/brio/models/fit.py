@@ -91,8 +91,12 @@ def fit_model(
         for words in gathered.differences:
             say(f"warning: the evidence differs from the model: {words}")
     job.announce_exclusions()
-    if harmonised and fold.validation_sites:
-        say(f"sites not used for training (harmonisation is fitted without them): {', '.join(fold.validation_sites)}")
+    why = "harmonisation is fitted without them" if harmonised else "they only choose the penalty or the epoch"
+    unused = {} if method.facts.refits else {r.fold.validation_sites: r.seed for r in reversed(runs)}
+    for names, seed in sorted(unused.items(), key=lambda item: item[1]):
+        which = f" with seed {seed}" if len(unused) > 1 else ""
+        if names:
+            say(f"sites not used for training{which} ({why}): {', '.join(names)}")
     if fold.one_class_sites:
         say(f"sites not used for training (they have only one class): {', '.join(fold.one_class_sites)}")
     if wanted == "auto" and method.needs_validation and not len(fold.validation):
@@ -114,7 +118,7 @@ def require_consent_to_scans(method: Method, holds_scans: bool) -> None:
     if method.facts.keeps_scans and not holds_scans:
         raise BrioError(
             f"a model of '{method.name}' stores values from individual source scans: {method.facts.keeps_scans}. "
-            "Anyone who has it can recognise participants and read their labels. Choose log-ridge, or "
+            "Anyone who has the model can recognise participants and read their labels. Choose log-ridge, or "
             "give --holds-scans and treat the model as participant data"
         )
 
@@ -323,8 +327,12 @@ def adapt_model(
     labelled = cohort.select(cohort.labelled)
     learned = int(model.find_learned_scans(labelled).sum())
     if learned:
-        which = "these very scans" if learned == len(labelled) else f"{learned} of the {len(labelled)} labelled scans"
-        raise BrioError(f"{cohort.name}: the model was fitted to {which}; give scans that it has not seen")
+        which = f"{learned} of the {len(labelled)} labelled scans" if learned < len(labelled) else "all labelled scans"
+        problem = f"the model was fitted to {which}; give scans that it has not seen"
+        if model.training.federated:  # it has no digests
+            problem = f"{which} are from sites with the name of a site that the model was fitted to; if they are new, "
+            problem += "give their site another name"
+        raise BrioError(f"{cohort.name}: {problem}")
     compute = resolve_device(device)
     checked = model.check_scans(Connectomes(labelled, compute.torch_device))
     meant = ~checked["flag"].str.split().map(lambda codes: "foreign" in codes).to_numpy(dtype=bool)

@@ -41,6 +41,7 @@ from ..protocol import Fold
 from ..results.files import read_json
 from ..results.records import RunDetails
 from ..schemas import NOT_EMPTY, Setting, StoredCount, StoredShare, from_json, show_value, to_json
+from ..settings import format_setting
 from ..storage import SUMS, create_whole_folder, write_new, write_sums
 from ..training import FittedRun, Method, Run, TensorSpec, group_tensors, name_tensors
 from ..version import __version__
@@ -168,7 +169,7 @@ def write_card(model: Model) -> str:
         **context,
         model=model,
         facts=model.method.facts,
-        settings=vars(model.method.settings),
+        settings={name: format_setting(value) for name, value in vars(model.method.settings).items()},
         rule=None if model.evidence is None else choose_rule(model.evidence.rules, DEFAULT_ACCURACY),
         wanted_accuracy=DEFAULT_ACCURACY,
         measured=measured,

@@ -241,9 +241,11 @@ def check_atlas(atlas: Atlas, cohort: Cohort) -> None:
             f"{own[u]} ({atlas.name}); extract time series with the atlas of the model"
         )
     if not np.array_equal(match[0], np.arange(len(atlas))):
+        is_folder = cohort.provenance.get("kind") == "cohort"
+        files = " and the files from which the cohort was imported" if is_folder else ""
         raise BrioError(
             f"the scans have the ROIs of the model in another order: column {u + 1} is {theirs[u]}, but the model has "
-            f"{own[u]} there; reorder the columns, or give the rois.tsv of the model with --atlas-table"
+            f"{own[u]} there; reorder the columns, or give the rois.tsv of the model with --atlas-table{files}"
         )
 
 
@@ -260,7 +262,7 @@ def _advise_on_number(atlas: Atlas, cohort: Cohort, theirs: list[str], own: list
         options = " ".join(f"--drop-roi {shlex.quote(name)}" for name in extra[:_MOST_NAMED])
         options += f" and {len(extra) - _MOST_NAMED} more" if len(extra) > _MOST_NAMED else ""
         is_folder = cohort.provenance.get("kind") == "cohort"
-        return f"give the files that {cohort.name} was imported from, with {options}" if is_folder else f"add {options}"
+        return f"give the files from which the cohort was imported, with {options}" if is_folder else f"add {options}"
     if len(lacking) < len(own):
         return f"they lack '{lacking[0]}'" + (f" and {len(lacking) - 1} more; " if lacking[1:] else "; ") + elsewhere
     return elsewhere

@@ -76,11 +76,13 @@ def _warn_of_classes(model: Model, cohort: Cohort) -> list[str]:
         return []
     if names == {name.casefold() for name in model.classes}:
         return []
-    people = ClassNames()
+    people, is_folder = ClassNames(), cohort.provenance.get("kind") == "cohort"
+    remedy = "import the scans again with" if is_folder else "set"
     meant = (f" ({people.positives})", f" ({people.negatives})") if model.classes == UNNAMED_CLASSES else ("", "")
     return [
         f"warning: labels are {zero} and {one}, but the model has {own_zero} and {own_one}: {one} is taken as "
-        f"{own_one}{meant[0]} of the model, {zero} as {own_zero}{meant[1]}; change this with --patient and --control"
+        f"{own_one}{meant[0]} of the model, {zero} as {own_zero}{meant[1]}; if this is wrong, "
+        f"{remedy} --patient and --control"
     ]
 
 
@@ -116,7 +118,7 @@ def suggest_label_column(cohort: Cohort) -> list[str]:
     names = join_names(map(str, of_two_values or further.columns), most=8)
     return [
         f"no scan has a label; the table has other columns ({names}); if one of them is the label, give its name with "
-        "--label-column, --patient and --control"
+        "--label-column, and its values with --patient and --control"
     ]
 
 

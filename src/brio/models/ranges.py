@@ -63,7 +63,9 @@ ONE_SITE = (
 class ScanRanges:
     """What is usual among the source participants of a model; all values are None if there are fewer than 40."""
 
-    least_frames: StoredNonNegative | None = None  # frames that 95% of the source participants have at least
+    least_frames: StoredNonNegative | None = (
+        None  # frames that 95% of the source participants (or all but nine) have at least
+    )
     tr: tuple[float, float] | None = None
     motion: tuple[float, float] | None = None
     edge_sd: tuple[float, float] | None = None
@@ -241,7 +243,9 @@ def _find_reasons(ranges: ScanRanges, facts: pd.DataFrame) -> pd.DataFrame:
 
 def _write_reason(code: str, scan: dict[Any, Any], ranges: ScanRanges) -> str:
     """Write a reason as words, with the number of the scan and what is usual."""
-    usual = {"short": ranges.least_frames, "dead_rois": ranges.dead_rois, "far": ranges.distance}.get(code)
+    usual_tr = " to ".join(dict.fromkeys(f"{limit:.3g}" for limit in ranges.tr or ()))
+    limits = {"short": ranges.least_frames, "dead_rois": ranges.dead_rois, "far": ranges.distance, "tr": usual_tr}
+    usual = limits.get(code)
     words = {
         "foreign": "distance {distance:.2f} to the mean connectome (1: nothing in common), as for another atlas, "
         "regions in another order, or noise",
@@ -250,7 +254,7 @@ def _write_reason(code: str, scan: dict[Any, Any], ranges: ScanRanges) -> str:
         "dead_rois": "{n_dead} without signal, usually at most {usual}",
         "tr_unknown": "repetition time unknown",
         "far": "distance {distance:.2f} to the mean connectome, usually at most {usual:.2f}",
-        "tr": "repetition time {tr:.3g} s, usually {limits[0]:.3g} to {limits[1]:.3g} s",
+        "tr": "repetition time {tr:.3g} s, usually {usual} s",
         "motion": "mean framewise displacement {motion:.2f} mm, usually {limits[0]:.2f} to {limits[1]:.2f} mm",
         "edge_sd": "spread of the edges {edge_sd:.2f}, usually {limits[0]:.2f} to {limits[1]:.2f}",
     }[code]
@@ -295,4 +299,4 @@ def _describe_scans(connectomes: Connectomes) -> pd.DataFrame:
 def describe_codes(codes: Iterable[str]) -> str:
     """Count the reasons in the column ``flag`` or ``notes`` of some scans, most common first."""
     counts = pd.Series([code for cell in codes for code in cell.split()], dtype=object).value_counts()
-    return ", ".join(f"{n} {REASONS[str(code)]}" for code, n in counts.items())
+    return ", ".join(f"{REASONS[str(code)]} ({n})" for code, n in counts.items())

@@ -324,7 +324,7 @@ class FCHGNN(Classifier):
     @property
     def facts(self) -> training.MethodFacts:
         kept = "the sex, standardised age and messages of the source scans in its bank"
-        return replace(super().facts, holds=f"neural network weights and {kept}", keeps_scans=f"it stores {kept}")
+        return replace(super().facts, holds=f"neural network weights and {kept}", keeps_scans=kept)
 
     def learn(self, source: SourceScans) -> Tensors:
         """Learn the mean connectome, the hemisphere of each ROI, and the mean and standard deviation of age."""
