@@ -183,7 +183,7 @@ def study(
     job: options.JobOptions,
     engine: options.SharedEngineOptions,
 ) -> None:
-    """Run a study of the paper: train missing runs, summarise the results, and make a table and a figure."""
+    """Run a study: train missing runs, summarise the results, and make a table and a figure."""
     from ..jobs.run import describe_shard
     from ..results import StoredStudy
     from ..studies import StudyContext, run_study

@@ -263,7 +263,7 @@ def variant(name: str, base: type[Method], summary: str, *, provenance: Provenan
     ----------
     name : str
     base : type
-        A class that is already registered under a name of its own.
+        A class that is already registered with :func:`method`.
     summary : str
         One line that describes how the variant differs.
     provenance : Provenance, optional
@@ -278,11 +278,11 @@ def variant(name: str, base: type[Method], summary: str, *, provenance: Provenan
     >>> from brio.training import NeuralMethod
     >>> variant("mine-short", NeuralMethod, "Mine, trained for ten epochs.", epochs=10)
     Traceback (most recent call last):
-    brio.errors.BrioError: method 'mine-short': class NeuralMethod has no name of its own; put @method(...) above it
+    brio.errors.BrioError: method 'mine-short': class NeuralMethod is not registered; put @method(...) above it
     """
     base_entry = next((entry for entry in _DECLARED.values() if _CLASSES.get(entry.name) is base), None)
     if base_entry is None:
-        raise BrioError(f"method '{name}': class {base.__name__} has no name of its own; put @method(...) above it")
+        raise BrioError(f"method '{name}': class {base.__name__} is not registered; put @method(...) above it")
     _add_entry(
         replace(
             base_entry,
@@ -301,7 +301,7 @@ def variant(name: str, base: type[Method], summary: str, *, provenance: Provenan
 def _add_entry(entry: MethodEntry) -> None:
     catalogued = _CATALOGUED.get(entry.name)
     if entry.name in _DECLARED or (catalogued is not None and catalogued.module != entry.module):
-        raise BrioError(f"method '{entry.name}' is registered twice")
+        raise BrioError(f"method '{entry.name}' is registered twice; use another name")
     _DECLARED[entry.name] = entry
 
 

@@ -168,7 +168,7 @@ class NeuralMethod(Method):
         -------
         Tensor, scalar
         """
-        raise NotImplementedError(f"method '{self.name}' has neither a loss nor an objective of its own")
+        raise NotImplementedError(f"method '{self.name}' has no loss; define loss() or override objective()")
 
     def objective(self, call: contract.NetworkCall, params: Tensors, batch: Batch) -> Tensor:
         """Compute what a training step minimises: the loss of the network's output.
