@@ -166,6 +166,7 @@ REFUSED = [
     (1, 0, 6, "fit", RIDGE, ["at least 2 sites", "--protocol kfold"]),
     (2, 0, 3, "fit", [*RIDGE, "--evaluate"], ["at least 3 sites", "there are 2", "leave out --evaluate"]),
     (2, 0, 3, "study", ["ablation"], ["at least 3 sites", "use --protocol kfold"]),
+    (2, 0, 3, "study", ["agreement"], ["at least 3 sites", "use --protocol kfold with another study"]),
     (
         2,
         0,

@@ -147,9 +147,7 @@ def make_training_fold(cohort: Cohort, seed: int, validation_sites: int | str | 
                 )
     least = LEAST_SOURCE_SITES if wanted else 1  # one site teaches what inner folds over its participants choose
     if len(two_class_sites) < wanted + least:
-        advice = (
-            "leave out --validation-site (its default depends on the number of sites), or add sites" if wanted else MORE
-        )
+        advice = "use fewer validation sites, or add sites" if wanted else MORE
         counts = f"{len(two_class_sites)} of the {len(ring)} sites have both classes"
         _refuse_too_few_sites(counts, wanted, least, advice)
     return _split_sites(cohort, "all", [name for name in two_class_sites if name not in validation], validation, [])
