@@ -40,7 +40,11 @@ COMMANDS = [
     (["predict", "MISSING", "COHORT", "--out", "NEW"], 2, "is not a model"),
     (["adapt", "MISSING", "COHORT", "--out", "NEW"], 2, "is not a model"),
     (["explain", "MISSING", "--out", "NEW"], 2, "is not a model"),
-    ([*RUN, "--method", "ridge", "--engine", "dask"], 2, "needs one of --workers N, --scheduler ADDRESS and --slurm"),
+    (
+        [*RUN, "--method", "ridge", "--engine", "dask"],
+        2,
+        "needs exactly one of --workers N, --scheduler ADDRESS and --slurm",
+    ),
     ([*RUN, "--method", "ridge", "--shard", "3/2"], 2, "such as 2/8"),
     (["status", "MISSING"], 2, "this folder does not exist"),
     (["table", "MISSING"], 2, "this folder does not exist"),

@@ -79,7 +79,7 @@ PROVOKED = {
     "few sites": (lambda p: brio.run(p / "few", "ridge", device="cpu"), "of the same sites with protocol='kfold'$"),
     "folds": (
         lambda p: brio.run(p / "cohort", "ridge", protocol="kfold", settings={"protocol.n_folds": 50}, device="cpu"),
-        "settings={'protocol.n_folds': 5}",
+        "settings={'protocol.n_folds': N}",
     ),
     "classes at sites": (
         lambda p: brio.run(p / "cohort", "ridge", label="dx=a", device="cpu"),

@@ -75,7 +75,7 @@ def run_demo(
     An interrupted demonstration is resumed: results that are in its folder are not computed again.
     """
     if os.path.abspath(out) == os.getcwd():
-        raise BrioError("--out: the demonstration needs its own folder; choose another --out")
+        raise BrioError("--out is the current folder, but the demonstration needs its own folder; choose another --out")
     names = {path.name for path in out.iterdir() if not is_partial(path.name)} if out.is_dir() else set()
     if names and "cohort" not in names:  # which a demonstration writes first
         raise BrioError(f"{out}: contains '{min(names)}' but no demonstration; choose another --out")

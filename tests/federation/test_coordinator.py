@@ -42,12 +42,14 @@ def test_sites_that_drop_out_answer_twice_or_something_else_are_named(project):
         refuse(
             request,
             without | {"site02": run.answers[number - 1]["site02"]},
-            f"site02': answered another request, that of round {number}; ask for",
+            f"site02': its answer is to another request \\(round {number}\\); ask for",
         )
         other = project(penalty=2.0).answers[number]["site02"]
-        refuse(request, without | {"site02": other}, f"site02': answered another request, that of round {number + 1};")
+        refuse(
+            request, without | {"site02": other}, f"site02': its answer is to another request \\(round {number + 1}\\);"
+        )
         stranger = replace(answers["site02"], site="site09")
-        refuse(request, [*answers.values(), stranger], "site09': does not take part")
+        refuse(request, [*answers.values(), stranger], "site09': does not take part in")
     twice = change(run.answers[1]["site02"], labels=run.answers[1]["site02"].sums[ALL]["labels"] / 2)
     refuse(run.requests[1], [*run.answers[1].values(), twice], "site 'site02': sent two different answers")
     refuse(run.requests[0], dict(list(run.answers[0].items())[:2]), "2 of 3 sites answered")
@@ -119,17 +121,15 @@ def test_answers_about_other_models_or_scores_are_refused(project):
         refuse(
             last,
             answers | {"site02": replace(answers["site02"], score=None)},
-            "sent other scores than those requested",
+            "its answer lacks the requested scores, or contains others",
         )
         early = replace(run.answers[1]["site02"], score=answers["site02"].score)
-        refuse(run.requests[1], run.answers[1] | {"site02": early}, "sent other scores than those requested")
+        refuse(run.requests[1], run.answers[1] | {"site02": early}, "its answer lacks the requested scores")
         nothing = replace(run.answers[1]["site02"], sums={})
-        refuse(
-            run.requests[1], run.answers[1] | {"site02": nothing}, "answered for models that were not requested: none"
-        )
+        refuse(run.requests[1], run.answers[1] | {"site02": nothing}, "its answer is not about the requested models")
     scores = [one.answers[-1]["site02"].score for one in (project(), project(evaluation="leave-one-site-out"))]
     swapped = replace(project().answers[-1]["site02"], score=scores[1])
-    refuse(project().requests[-1], project().answers[-1] | {"site02": swapped}, "other scores than those")
+    refuse(project().requests[-1], project().answers[-1] | {"site02": swapped}, "its answer lacks the requested scores")
     with pytest.raises(BrioError, match="no participants could give"):
         replace(scores[1], calibrated=CalibratedScore(1000, 0.1, (None,) * 6, scores[1].calibrated.spread))
     with pytest.raises(BrioError, match="no participants could give"):

@@ -142,7 +142,7 @@ def test_own_scans_must_be_counted_as_they_are(hospital, record, sites, project)
     request = run.requests[1]
     swapped = request.sites | {"site01": request.sites["site02"], "site02": request.sites["site01"]}
     if swapped != request.sites:
-        refuse(record, r"the request lists \(", hospital, replace(request, sites=swapped))
+        refuse(record, r"the request lists \d+ and \d+; use", hospital, replace(request, sites=swapped))
 
 
 def test_what_a_site_did_not_agree_to_is_refused(hospital, record, project, terms, monkeypatch):
@@ -150,6 +150,8 @@ def test_what_a_site_did_not_agree_to_is_refused(hospital, record, project, term
     apart = start(replace(terms, evaluation="leave-one-site-out"))
     refuse(record, "needs 6 requests with a vector, but this site agreed to 4; to agree, give", hospital, many)
     refuse(record, "needs 4 requests with a vector, but this site agreed to 3", hospital, few, Agreement(vectors=3))
+    twenty = replace(apart, terms=replace(apart.terms, n_sites=20))
+    refuse(record, "needs 84 requests with a vector", hospital, twenty, Agreement(leave_out=True))
     refuse(record, "to allow it, give --agree-leave-out", hospital, apart)
     refuse(record, "to allow it, give --agree-leave-out", hospital, apart, Agreement(vectors=1000))
     refuse(
@@ -160,10 +162,16 @@ def test_what_a_site_did_not_agree_to_is_refused(hospital, record, project, term
         Agreement(vectors=19, leave_out=True),
     )
     agreed = Agreement(vectors=20, leave_out=True)
-    refuse(record, "vectors are too many for the 22 scans of this site; ask for", hospital, apart, agreed)
+    refuse(record, "20 requests with a vector are too many for the 22 scans", hospital, apart, agreed)
     monkeypatch.setattr(own, "SCANS_FOR_EACH_VECTOR", 0.5)  # as at a site with many scans
     hospital(apart, agreed)
-    refuse(record, "is final", hospital, apart, Agreement(vectors=30, leave_out=True))
+    refuse(
+        record,
+        "in its first answer cannot be changed",
+        hospital,
+        apart,
+        Agreement(vectors=30, leave_out=True),
+    )
     hospital(apart, agreed)
 
 
@@ -173,7 +181,7 @@ def test_more_sites_than_agreed_to_are_refused_once_they_are_known(hospital, rec
     agreed = Agreement(vectors=20, leave_out=True)
     hospital(run.requests[0], agreed)
     (record / own.AGREEMENT).write_text('{"vectors": 19, "leave_out": true, "least_per_class": 10}')
-    refuse(record, "needs 20 requests with a vector, but this site agreed to 19", hospital, run.requests[1])
+    refuse(record, "agreed to 19; this number cannot be changed after", hospital, run.requests[1])
 
 
 def test_projects_of_a_cohort_count_together(hospital, mail, record, sites, terms, monkeypatch):
@@ -185,7 +193,7 @@ def test_projects_of_a_cohort_count_together(hospital, mail, record, sites, term
     )
     refuse(place, f"{problem}to agree, give --vectors 8", answer_and_record, second, sites["site01"], place)
     agreed = Agreement(vectors=8)
-    problem = "'second': 8 vectors are too many for the 22 scans"
+    problem = "'second': 8 requests with a vector are too many for the 22 scans"
     refuse(place, problem, answer_and_record, second, sites["site01"], place, agreed)
     monkeypatch.setattr(own, "SCANS_FOR_EACH_VECTOR", 2)
     (record / "request-1.brio").write_text("as another version of brio wrote it")  # blocks no other project
@@ -197,11 +205,11 @@ def test_small_mixed_and_other_scans_are_refused(hospital, record, pool, sites, 
     label, order = cohort.labels, np.arange(len(cohort))
     nine = cohort.select(np.r_[order[label == 1], order[label == 0][:9]])
     n = int((label == 1).sum())
-    problem = f"has 9 control and {n} patient; at least 10 participants of each class are needed"
+    problem = f"has 9 participants of class control and {n} of patient, but this site answers only for at least 10"
     refuse(record, problem, hospital, first, cohort=nine)
     ids = [f"p{k % 9 if y == 0 else 100 + k}" for k, y in enumerate(label)]  # many scans of nine controls
     same = rebuild(cohort, table=cohort.participants.assign(participant_id=ids), session=[str(k) for k in order])
-    refuse(record, "has 9 control", hospital, first, cohort=same)
+    refuse(record, "has 9 participants of class control", hospital, first, cohort=same)
     refuse(
         record, "has 4 sites, but each site answers for itself; make a cohort for each", hospital, first, cohort=pool
     )
@@ -307,7 +315,7 @@ def test_wrong_files_leave_a_project_as_it_was(tmp_path, project):
     damaged.write_bytes(given[0].read_bytes()[:-9])
     refuse_files("damaged.brio: is neither", [damaged, *given[1:]])
     write_message(tmp_path / "wrong.brio", replace(run.answers[0]["site01"], request="00"))
-    refuse_files("'site01': answered another request", [tmp_path / "wrong.brio", *given[1:]])
+    refuse_files("'site01': its answer is to another request", [tmp_path / "wrong.brio", *given[1:]])
     refuse_files("2 of 3 sites answered", given[:2])
     path = combine_project(folder, given)
     made = read_message(path, Request)

@@ -415,7 +415,7 @@ def test_labels_without_contrast_within_groups_have_no_weights(products):
 def test_a_penalty_too_small_to_converge_is_refused(products, monkeypatch):
     gram, y, site = products
     monkeypatch.setattr("brio.methods.linear.ridge._STEPS", 3)
-    with pytest.raises(BrioError, match="did not converge in 3 steps; use a larger `least_penalty`"):
+    with pytest.raises(BrioError, match="did not converge in 3 steps; use a larger least_penalty"):
         fit_ridge_path(gram, y, site, np.array([1e-9]), np.ones((90, 1), dtype=bool))
 
 

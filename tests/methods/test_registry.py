@@ -206,7 +206,7 @@ def test_the_configuration_of_a_job_names_the_file_it_needs(tmp_path, short_job,
     monkeypatch.delitem(registry._DECLARED, "gated-profiles")
     said = command("config", tmp_path / "o")
     assert said.status == 2
-    assert f"load its file: brio config --load FILE.py {tmp_path / 'o'}" in said.err
+    assert f"is your own method; give its file: brio config --load FILE.py {tmp_path / 'o'}" in said.err
 
 
 @pytest.mark.soak  # three processes, each of which imports torch

@@ -255,8 +255,8 @@ def test_questions_of_ones_own(planted, tmp_path):
 @pytest.mark.parametrize(
     ("varying", "options", "message"),
     [
-        ("site0[2-5]", ["--fold", "site01"], "the question 'sex' leaves none of the folds site01"),
-        ("site02", ["--set", "audit.min_class=0"], "the question 'sex' leaves 1 site with both classes; 3 are needed"),
+        ("site0[2-5]", ["--fold", "site01"], "with the label 'sex', no scans remain in fold site01"),
+        ("site02", ["--set", "audit.min_class=0"], "with the label 'sex', 1 site has both classes, but 3 are needed"),
     ],
 )
 def test_a_question_with_one_answer_at_most_sites_is_refused(planted, tmp_path, varying, options, message):

@@ -125,7 +125,10 @@ def _explain_error(error: BaseException) -> None:
         _fail(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error))
     if isinstance(error, Exception):
         if _is_lack_of_memory(error):
-            _fail("not enough memory; close other programs, use fewer scans or ROIs, or train fewer runs at once")
+            _fail(
+                "not enough memory; close other programs, use fewer scans or ROIs, or train fewer runs at once "
+                "(--runs-per-stack)"
+            )
         _introduce_trace(error)
 
 

@@ -76,8 +76,10 @@ def _read_job(folder: Path) -> tuple[str, dict[str, Any], dict[str, Any]]:
         try:
             find_method(name)
         except BrioError as error:
-            remedy = f"load its file: brio config --load FILE.py {folder}" if planned.code else "see 'brio methods'"
-            raise BrioError(f"{folder}: {error}; {remedy}") from error
+            problem = f"{error}; see 'brio methods'"
+            if planned.code:
+                problem = f"'{name}' is your own method; give its file: brio config --load FILE.py {folder}"
+            raise BrioError(f"{folder}: {problem}") from error
     tuning = TuningRecord.read(folder) if is_kept(folder / TUNING) else None
     companions = list((read_audit(folder) or {}).get("atlases", {}))[1:]
     facts = {"plan": plan, "folder": folder, "companions": companions}

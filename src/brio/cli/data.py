@@ -30,7 +30,9 @@ def import_(
         "Atlas to read, for example aal116 or cc200; required if there are several. fmriprep: a label image, or "
         "aal116, schaefer100 to schaefer1000, harvard-oxford-cort, basc122.",
     ] = None,
-    participants: Annotated[Path | None, "Participants table, if brio does not find it."] = None,
+    participants: Annotated[
+        Path | None, "Path of the participants table; give it if brio does not find the table."
+    ] = None,
     measure: Annotated[
         str | None, "fc: what the matrices contain (correlation or fisher-z), if this is ambiguous."
     ] = None,
@@ -140,8 +142,7 @@ def fetch_abide_(
 ) -> None:
     """Download ABIDE I (Preprocessed Connectomes Project, C-PAC pipeline) and write it as a cohort.
 
-    Apart from this command, brio uses the internet only for an atlas that nilearn downloads ('brio atlas' and
-    --atlas-table).
+    Apart from this command, brio uses the internet only for an atlas that nilearn downloads.
     """
     from ..cohort.readers import fetch_abide, summarise_import
 

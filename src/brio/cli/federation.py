@@ -77,7 +77,8 @@ def answer(
     ] = None,
     vectors: Annotated[
         settings.Count | None,
-        "First answer only: maximum number of requests to answer between first and last round; 4 by default.",
+        "First answer only: maximum number of requests to answer between the first and the last round. Each counts "
+        "once per model, over all projects of the cohort folder (see docs/federation.md); 4 by default.",
     ] = None,
     agree_leave_out: Annotated[
         bool, "First answer only: agree to an evaluation that leaves out each site in turn."

@@ -60,7 +60,8 @@ def fit(
     ] = False,
     validation_site: Annotated[
         list[str] | None,
-        "Neural networks: a site used to choose the epoch; repeatable; drawn at random by default.",
+        "Neural networks: a site used to choose the epoch; repeatable; by default two sites drawn at random, if at "
+        "least four sites have both classes.",
     ] = None,
     holds_scans: Annotated[bool, "Allow a model that stores values of individual scans (fc-hgnn)."] = False,
     checkpoint_every: Annotated[
@@ -178,11 +179,11 @@ def adapt(
 ) -> None:
     """Adapt a model to a hospital with labelled scans from it. Only slope and intercept change, never the weights.
 
-    Slope and intercept are shrunk towards no change, so few scans have little effect. Scans are left out if they are in
-    another atlas, have their regions in another order, or contain only noise. The intercept depends on the share of
-    patients in these scans. In a convenience sample, this share is not the prevalence: if you know the share at your
-    hospital, give it with --prevalence. If the model was already adapted, adaptation starts again from the original
-    model.
+    Slope and intercept are shrunk towards no change, so few scans have little effect. Scans that do not resemble
+    connectomes of the model's regions, for example because the regions are in another order, are left out. The
+    intercept depends on the share of patients in the other scans. In a convenience sample, this share is not the
+    prevalence: if you know the share at your hospital, give it with --prevalence. If the model was already adapted,
+    adaptation starts again from the original model.
 
     Example: brio adapt model cohort --out model-here
     """

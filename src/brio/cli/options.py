@@ -241,7 +241,9 @@ class ScanOptions(ReadingOptions):
 
     kind: Annotated[str | None, "Layout of the files, if it is ambiguous."] = None
     atlas: Annotated[str | None, "Atlas to read, if there are several; fmriprep: as in 'brio import'."] = None
-    participants: Annotated[Path | None, "Participants table, if brio does not find it."] = None
+    participants: Annotated[Path | None, "Path of the participants table; give it if brio does not find the table."] = (
+        None
+    )
     tr: Annotated[settings.RepetitionTime | None, "Repetition time in seconds, if the files do not state it."] = None
 
 
@@ -295,7 +297,9 @@ class EvaluationOptions:
     panel: ClassVar[str] = "Evaluation"
 
     protocol: Annotated[str, "loso (leave one site out) or kfold."] = "loso"
-    fold: Annotated[list[str] | None, "--fold", "Evaluate only this fold (test site); repeatable."] = None
+    fold: Annotated[
+        list[str] | None, "--fold", "Evaluate only this fold: a test site or, with kfold, a number; repeatable."
+    ] = None
     checkpoint_every: Annotated[
         settings.Seconds,
         "SECONDS",

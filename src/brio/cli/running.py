@@ -166,7 +166,9 @@ def study(
     out: Annotated[
         Path, "--out", "Folder for results; studies in one folder share runs, and interrupted studies are resumed."
     ],
-    method: Annotated[list[str] | None, "Compare this method instead of the methods of the paper; repeatable."] = None,
+    method: Annotated[
+        list[str] | None, "Use this method instead of the default methods of the study; repeatable."
+    ] = None,
     reuse: Annotated[
         list[Path] | None,
         "Folder written by 'brio run' (or, for studies that compare methods, by 'brio tune') whose finished "
@@ -183,7 +185,7 @@ def study(
     job: options.JobOptions,
     engine: options.SharedEngineOptions,
 ) -> None:
-    """Run a study of the paper: train missing runs, summarise the results, and make a table and a figure."""
+    """Run a study: train missing runs, summarise the results, and make a table and a figure."""
     from ..jobs.run import describe_shard
     from ..results import StoredStudy
     from ..studies import StudyContext, run_study

@@ -31,6 +31,8 @@ def combine(request: Request, answers: Sequence[Answer]) -> Request | Model:
     """Add up the answers of all sites to a request, one from each, and return the next request, or the model."""
     by_site: dict[str, Answer] = {}
     for one in sorted(answers, key=lambda answer: answer.site):
+        if request.sites and one.site not in request.sites:
+            raise BrioError(f"site '{one.site}': does not take part in '{request.terms.project}'; leave out its answer")
         try:
             _check_answer(request, one)
         except BrioError as error:
@@ -55,14 +57,12 @@ def combine(request: Request, answers: Sequence[Answer]) -> Request | Model:
 def _check_answer(request: Request, answer: Answer) -> None:
     """Refuse an answer with other values than expected, or with values that no scans could give."""
     if answer.request != digest(request) or answer.round != request.round:
-        raise BrioError(f"answered another request, that of round {answer.round + 1}")
-    if request.sites and answer.site not in request.sites:
-        raise BrioError(f"does not take part in '{request.terms.project}'")
+        raise BrioError(f"its answer is to another request (round {answer.round + 1})")
     if sorted(answer.sums) != sorted(request.list_answered(answer.site)):
-        raise BrioError(f"answered for models that were not requested: {', '.join(answer.sums) or 'none'}")
+        raise BrioError("its answer is not about the requested models")
     is_calibrated = request.terms.leaves_sites_out if request.asked == "score" else None
     if (answer.score and bool(answer.score.calibrated)) != is_calibrated:
-        raise BrioError("sent other scores than those requested")
+        raise BrioError("its answer lacks the requested scores, or contains others")
     for model, own in answer.sums.items():
         request.terms.check_sums(request.round, own)
         if request.round:

@@ -63,7 +63,9 @@ def combine_project(folder: Path, given: Sequence[Path] = ()) -> Path:
     find_request(folder)  # before a lock is written to a folder that is none of a project
     with lock_folder(folder):
         if (folder / MODEL).exists():
-            raise BrioError(f"{folder / MODEL}: already exists, so the project has ended")
+            raise BrioError(
+                f"{folder / MODEL}: already exists, so the project has ended; to fit another model, start a new project"
+            )
         request = read_message(find_request(folder), Request)
         stored = sorted((folder / ANSWERS).glob(f"answer-{request.round + 1}-*.brio"))
         answers = [read_message(path, Answer) for path in (*stored, *given)]
@@ -127,7 +129,10 @@ def _settle_agreement(record: Path, request: Request, agreement: Agreement | Non
         return agreement or Agreement()
     stored = from_json(Agreement, _read_agreement(path), path, _RESTORE)
     if agreement not in (None, stored):
-        raise BrioError(f"{path}: {stored} is final and cannot be changed; leave out the option, or do not answer")
+        raise BrioError(
+            f"{path}: what this site agreed to in its first answer cannot be changed; leave out --vectors, "
+            "--agree-leave-out and --least-per-class, or do not answer"
+        )
     return stored
 
 
@@ -162,14 +167,18 @@ def _check_agreed(record: Path, request: Request, agreed: Agreement, n_scans: in
             f"'{project}' leaves out each site in turn, which reveals more about a site; to allow it, give "
             "--agree-leave-out"
         )
+    first = record / "answer-1.brio"
     others = {*record.parent.glob(f"*/{AGREEMENT}")} - {record / AGREEMENT}
     given = sum(_read_agreement(one).get("needed", 0) for one in others)
     if needed + given > agreed.vectors:
         more = f" in addition to the {given} of other projects" if given else ""
         why = f"needs {needed} requests with a vector{more}, but this site agreed to {agreed.vectors}"
-        raise BrioError(f"'{project}' {why}; to agree, give --vectors {needed + given} with the first answer")
-    if (first := record / "answer-1.brio").exists():  # without those that audit and question leave out
+        remedy = f"to agree, give --vectors {needed + given} with the first answer"
+        if first.exists():
+            remedy = "this number cannot be changed after the first answer; ask for a new project"
+        raise BrioError(f"'{project}' {why}; {remedy}")
+    if first.exists():  # without those that audit and question leave out
         n_scans = int(read_message(first, Answer).sums[ALL]["n"].sum())
     if SCANS_FOR_EACH_VECTOR * (needed + given) > n_scans:
-        why = f"{needed + given} vectors are too many for the {n_scans} scans of this site"
-        raise BrioError(f"'{project}': {why}; ask for an evaluation of site models, or for fewer iterations")
+        why = f"{needed + given} requests with a vector are too many for the {n_scans} scans of this site"
+        raise BrioError(f"'{project}': {why}; ask for an evaluation by site models, or for fewer iterations")

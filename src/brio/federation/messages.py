@@ -127,8 +127,8 @@ class Request:
     @property
     def n_vectors(self) -> int:
         """Number of requests with a vector, at least: one per model and round, except for two rounds."""
-        n_left_out = (len(self.sites) or LEAST_SITES + 1) * self.terms.leaves_sites_out
-        return (1 + n_left_out) * (len(self.terms.rounds) - 2)
+        n_sites = len(self.sites) or max(self.terms.n_sites, LEAST_SITES + 1)
+        return (1 + n_sites * self.terms.leaves_sites_out) * (len(self.terms.rounds) - 2)
 
     def advance(self, sites: Counts, answers: dict[str, str], sums: dict[str, Arrays]) -> Request:
         """Make the next request, which appends the sums of the newest answers to the earlier ones."""

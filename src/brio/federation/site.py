@@ -35,14 +35,15 @@ class Site:
         self.label, self.scans = self.cohort.labels, np.arange(len(self.cohort))
         sites = np.unique(self.cohort.sites)
         if len(sites) != 1:
-            remedy = "make a cohort for each with 'brio select COHORT --where \"site == 'NAME'\"'"
+            remedy = "make a cohort for each with 'brio select COHORT --where \"site == 'NAME'\" --out COHORT2'"
             raise BrioError(f"{cohort.name}: has {len(sites)} sites, but each site answers for itself; {remedy}")
         self.name = str(sites[0])
         counts = [count_participants(self.cohort, self.scans[self.label == k]) for k in (0, 1)]
         if min(counts) < least_per_class:
-            found = f"{counts[0]} {asked.classes[0]} and {counts[1]} {asked.classes[1]}"
+            found = f"{counts[0]} participants of class {asked.classes[0]} and {counts[1]} of {asked.classes[1]}"
             raise BrioError(
-                f"{cohort.name}: has {found}; at least {least_per_class} participants of each class are needed"
+                f"{cohort.name}: has {found}, but this site answers only for at least {least_per_class} of each class "
+                "(--least-per-class, in the first answer)"
             )
         self.connectomes = Connectomes(self.cohort)
         self.live = find_live_edges(self.connectomes.alive).cpu().numpy()
@@ -54,7 +55,9 @@ class Site:
         """Answer a request."""
         counts, score = tuple(np.bincount(self.label, minlength=2).tolist()), None
         if request.round and (counted := request.sites.get(self.name)) != counts:
-            found = f"has {counts} scans of controls and patients at '{self.name}', but the request lists {counted}"
+            listed = "does not list this site" if counted is None else f"lists {counted[0]} and {counted[1]}"
+            found = f"has {counts[0]} scans of controls and {counts[1]} of patients at '{self.name}'"
+            found += f", but the request {listed}"
             raise BrioError(f"{self.cohort.name}: {found}; use the scans that answered the first request")
         progress = {model: Progress(request.terms, rounds) for model, rounds in request.shown.items()}
         sums = {model: getattr(self, request.asked)(progress.get(model)) for model in request.list_answered(self.name)}

@@ -129,7 +129,7 @@ class ClusterOptions:
 
     def __post_init__(self) -> None:
         if sum(value is not None for value in (self.workers, self.scheduler, self.slurm)) != 1:
-            raise BrioError("--engine dask needs one of --workers N, --scheduler ADDRESS and --slurm FILE.toml")
+            raise BrioError("--engine dask needs exactly one of --workers N, --scheduler ADDRESS and --slurm FILE.toml")
 
 
 def require_dask(slurm: bool = False) -> None:
@@ -249,7 +249,9 @@ def train_packed(packed: bytes, method_files: tuple[str, ...] = ()) -> str:
         spec, keep, document, name, values, runs, number, store, device_name, allow_divergence = pickle.loads(packed)
         entry = find_method(name)  # the class of a user's own method cannot travel, and must be the same here
         if (document.methods[name].code or "") != (entry.code or ""):
-            raise BrioError(f"{entry.file}: differs on this worker from the file with which the job was planned")
+            raise BrioError(
+                f"{entry.file}: differs on this worker from the file of the job; give the worker the same file"
+            )
         method = restore_method(name, values)
         plan = JobPlan(document, {key: PlannedRun(method, run, key) for key, run in runs.items()})
         with _one_at_a_time, _limit_threads(document.threads):
@@ -257,7 +259,9 @@ def train_packed(packed: bytes, method_files: tuple[str, ...] = ()) -> str:
                 return ""
             device = resolve_device(spec.device)
             if device.describe() != device_name:
-                raise BrioError(f"this job trains on {device_name}, but the worker has {device.describe()}")
+                raise BrioError(
+                    f"this job trains on {device_name}, but the worker has {device.describe()}; use another worker"
+                )
             cohorts = _load_cohort(spec.cohort, spec.leave_out, spec.question, keep, document.fingerprint)
             estimate = _estimate(cohorts[1], device.torch_device)
             job, prepared = Job(spec, *cohorts, None, device, estimate), True
@@ -296,7 +300,7 @@ def _load_cohort(
     whole = whole if question is None else relabel(whole, *question)
     used = whole if keep is None else whole.select(np.array(keep))
     if used.fingerprint != fingerprint:
-        raise BrioError(f"{folder}: differs on this worker from the cohort with which the job was planned")
+        raise BrioError(f"{folder}: differs on this worker from the cohort of the job; give the worker the same cohort")
     return whole, used
 
 
@@ -477,7 +481,7 @@ class _Dispatch:
                 n_workers = error.allowed_failures + 1
                 reason = (
                     f"{n_workers} workers died while training this stack, perhaps because memory ran out; "
-                    "--runs-per-stack 1 needs less memory"
+                    "--runs-per-stack 1 with another --out needs less memory"
                 )
                 failure = Failure(number, self.plan.name_stack(number), error.last_worker.address, reason)
                 with contextlib.suppress(BrioError):  # what is said below matters more

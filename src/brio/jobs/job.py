@@ -317,7 +317,10 @@ def check_method(
     check_frames(method, cohort)
     check_needs(cohort, method.needs, method.settings, f"method '{name}'")
     if harmonise.kind != "none" and ("bold" in method.needs or find_method(name).control):
-        raise BrioError(f"method '{name}' uses more than connectomes, so it cannot be used with harmonise.kind")
+        raise BrioError(
+            f"method '{name}' reads inputs that are not connectomes and cannot be harmonised; leave out the method or "
+            "harmonise.kind"
+        )
     if harmonise.kind != "none" and facts.refits:
         reason = "refit=true trains on validation sites, to which the harmonisation is not fitted"
         raise BrioError(f"method '{name}': {reason}; leave out refit or harmonise.kind")
@@ -409,5 +412,5 @@ def check_harmonise(cohort: Cohort, harmonise: HarmonisationRule, folds: Sequenc
         unseen = sorted(set(cohort.sites.tolist()) - set(cohort.sites[fold.source].tolist()))
         if unseen:
             problem = f"fold {fold.name}: ComBat is not fitted to site {unseen[0]} (harmonise.unseen=raise)"
-            remedy = "set it to identity, pooled or unlabelled (transductive), or use --protocol kfold"
+            remedy = "set harmonise.unseen to identity, pooled or unlabelled (transductive), or use --protocol kfold"
             raise BrioError(f"{problem}; {remedy}")

@@ -117,18 +117,27 @@ def _check_tuning(job: Job, record: TuningRecord, names: Sequence[str]) -> list[
     """Return those methods that a search has tuned; the others are named, and run with their own settings."""
     here = job.protocol_identity
     if here["name"] != record.protocol["name"]:
-        raise BrioError(f"settings were tuned under {record.protocol['name']}, not under {here['name']}; tune again")
+        raise BrioError(
+            f"settings were tuned with --protocol {record.protocol['name']}, but this job has --protocol "
+            f"{here['name']}; tune again with the protocol of the job"
+        )
     if here["name"] == "kfold" and (job.spec.seeds > 1 or here != record.protocol):
         problem = "under k-fold, settings tuned with another seed or split may have been chosen on these test scans"
-        raise BrioError(f"{problem}; use one seed with the cohort and folds of the tuning, or use loso")
+        raise BrioError(
+            f"{problem}; use one seed with the cohort and folds of the tuning, or tune and run with --protocol loso"
+        )
     tuned = [name for name in names if name in record.choices]
     if not tuned:
         raise BrioError(
-            f"none of {', '.join(names)} was tuned in this search; tuned methods: {', '.join(record.choices)}"
+            f"there are no tuned settings for {', '.join(names)}, only for {', '.join(record.choices)}; tune "
+            "the methods of this job, or leave out --tuned"
         )
     if len(tuned) < len(names):
         untuned = [name for name in names if name not in record.choices]
-        job.say(f"these methods were not tuned and use their default or given settings: {', '.join(untuned)}")
+        job.say(
+            "these methods were not tuned; they use the settings that you gave, or their defaults: "
+            f"{', '.join(untuned)}"
+        )
     return tuned
 
 

@@ -171,7 +171,9 @@ def check_settings(names: Sequence[str], values: Mapping[str, Any]) -> None:
             raise BrioError(f"setting '{key}' is unknown to {', '.join(names)}; {nearest(key, known)}")
         having = [entry for entry in entries if key in entry.settings]
         if all(key in entry.fixed for entry in having):
-            raise BrioError(f"method '{having[0].name}' fixes '{key}' to {having[0].fixed[key]!r}")
+            raise BrioError(
+                f"method '{having[0].name}' fixes '{key}' to {having[0].fixed[key]!r}; leave out the setting"
+            )
         for entry in having:
             if key in entry.numbers and key not in entry.fixed:
                 fit_value(value, read_number(entry.numbers[key]), f"setting '{key}'=", strict=False)

@@ -302,7 +302,7 @@ def variant(name: str, base: type[Method], summary: str, *, provenance: Provenan
 def _add_entry(entry: MethodEntry) -> None:
     catalogued = _CATALOGUED.get(entry.name)
     if entry.name in _DECLARED or (catalogued is not None and catalogued.module != entry.module):
-        raise BrioError(f"method '{entry.name}' is registered twice")
+        raise BrioError(f"method '{entry.name}' is registered twice; use another name")
     _DECLARED[entry.name] = entry
 
 

@@ -13,7 +13,7 @@ from msgspec import Meta
 from .. import draws
 from ..cohort import Cohort
 from ..cohort.scans import index_participants
-from ..errors import BrioError
+from ..errors import BrioError, nearest
 from ..settings import ValidationSites, check_domains, require, require_number
 
 LEAST_SOURCE_SITES = 2
@@ -143,12 +143,13 @@ def make_training_fold(cohort: Cohort, seed: int, validation_sites: int | str | 
         wanted = len(validation)
         for name in validation:
             if name not in two_class_sites:
-                raise BrioError(f"validation site '{name}': the cohort has no site of this name with both classes")
+                raise BrioError(
+                    f"validation site '{name}': the cohort has no site of this name with both classes; "
+                    f"{nearest(name, two_class)}"
+                )
     least = LEAST_SOURCE_SITES if wanted else 1  # one site teaches what inner folds over its participants choose
     if len(two_class_sites) < wanted + least:
-        advice = (
-            "leave out validation_sites (its default depends on the number of sites), or add sites" if wanted else MORE
-        )
+        advice = "use fewer validation sites, or add sites" if wanted else MORE
         counts = f"{len(two_class_sites)} of the {len(ring)} sites have both classes"
         _refuse_too_few_sites(counts, wanted, least, advice)
     return _split_sites(cohort, "all", [name for name in two_class_sites if name not in validation], validation, [])
@@ -250,8 +251,8 @@ def site_stratified_kfold(cohort: Cohort, seed: int, n_folds: int = 10, validati
     sites, labels = cohort.sites, cohort.labels
     fold_of_scan = assign_stratified_folds(draws.addresses(cohort.participant_ids), sites, labels, n_folds, seed)
     if len(np.unique(fold_of_scan)) < n_folds:
-        few = f"{len(cohort)} scans are too few for this number of folds"
-        raise BrioError(f"protocol.n_folds={n_folds}: {few}; lower it, for example --set protocol.n_folds=5")
+        few = f"the cohort has only {len(np.unique(cohort.participant_ids))} participants, but every fold needs one"
+        raise BrioError(f"protocol.n_folds={n_folds}: {few}; lower it with --set protocol.n_folds=N")
     folds = []
     for k in range(n_folds):
         validation = [(k + 1 + v) % n_folds for v in range(validation_folds)]
@@ -409,4 +410,4 @@ def describe_allowed_protocols(cohort: Cohort) -> list[str]:
     if n >= 1:
         how = "use --protocol kfold to test new participants of the same sites"
         return [f"{sites}: too few to leave one out (at least {LEAST_SITES} are needed); {how}"]
-    return ["no site has both classes, so nothing can be learned within a site; add participants of the other class"]
+    return ["no site has both classes, so no method can be trained; add participants of the missing class"]

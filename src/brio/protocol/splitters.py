@@ -102,8 +102,8 @@ class SiteStratifiedKFold(_SiteSplitter):
     random_state : int, RandomState or None
         Determines which scans of each site and class are in which fold.
     participants : sequence of participants, optional
-        Participant of each scan. All scans of a participant are in the same fold. By default, each scan is a
-        participant.
+        Participant of each scan. All scans of a participant are in the same fold. By default, each scan counts as
+        a participant.
 
     Examples
     --------

@@ -200,9 +200,9 @@ def count_mismatches(context: StudyContext, arms: list[Arm]) -> Finding:
     text = [
         f"{total['brio']:.0f}% of the runs of BRIO are mismatches, compared with {others.mean():.0f}% of the runs of "
         f"w/o QG ({others.min():.0f} to {others.max():.0f}%, depending on lambda_env).",
-        f"The medians that define a mismatch are those of all {len(table)} runs. Validation AUC counts as preserved "
-        f"if it is at most {100 * DELTA_AUC:g} point below that of the backbone in the same fold and seed. Rates are "
-        "compared fold by fold.",
+        "A run is a mismatch if its D_site is below and its predictive variation above the median of all "
+        f"{len(table)} runs. Its validation AUC counts as preserved if it is at most {100 * DELTA_AUC:g} point below "
+        "that of the backbone in the same fold and seed. Rates are compared fold by fold.",
         *(" ".join(describe_differences(tests[kind], "brio", f"{KINDS[kind]} mismatch rate")) for kind in KINDS),
         _OVERLAP,
     ]

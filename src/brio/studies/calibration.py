@@ -39,8 +39,8 @@ def measure_calibration(context: StudyContext, arms: list[Arm]) -> Finding:
     summary = pd.DataFrame([_summarise(name, own, means) for name, own in predictions.items()])
     text = [sentence for name in predictions for sentence in _describe_sites(name, means, sites.loc[name])]
     text.append(
-        "For most linear models, probabilities are calibrated on the margins of source scans in inner folds; this does "
-        "not change the AUC. Means over sites come from a random-effects model."
+        "Linear models are calibrated on inner folds over their source sites, except logistic regression, whose "
+        "margins already are log-odds, and the CORE scaffold. Means over sites come from a random-effects model."
     )
     return Finding(table, summary, text, lambda: _draw_calibration(predictions, sites, means), digits=6)
 
@@ -98,7 +98,8 @@ def _describe_sites(name: str, means: dict[tuple[str, str], SiteMean], sites: pd
         )
         if mean.n < len(sites):
             without = f"{len(sites) - mean.n} of {format_count(len(sites), 'site')}"
-            sentence += f" Not estimated at {without}, where there is one class only or the classes do not overlap."
+            why = "where there is one class only or the margins of the classes do not overlap"
+            sentence += f" Not estimated at {without}, {why}."
         sentences.append(sentence)
     return sentences
 
@@ -374,7 +375,8 @@ def _name_small_sites(rows: pd.DataFrame) -> list[str]:
     every = set(rows["fold"])
     missing = {size: sorted(every - set(rows.loc[rows["size"] == size, "fold"])) for size in SIZES}
     listed = "; ".join(f"with {size} local scans, {join_names(names, 99)}" for size, names in missing.items() if names)
-    return [f"Left out because fewer than {LEAST_REST} scans would remain to be scored: {listed}."] if listed else []
+    why = f"fewer than {LEAST_REST} scans would remain to be scored, or the site has one class only"
+    return [f"Left out because {why}: {listed}."] if listed else []
 
 
 def _draw_changes(changes: dict[str, pd.DataFrame]) -> Any:

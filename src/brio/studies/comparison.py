@@ -179,7 +179,10 @@ def _ask_questions(context: StudyContext) -> tuple[list[str], list[str]]:
             n_sites = len(find_two_class_sites(context.job_for(question).cohort))
             if n_sites < LEAST_SITES:
                 few = format_count(n_sites, "site")
-                raise BrioError(f"the question '{question}' leaves {few} with both classes; {LEAST_SITES} are needed")
+                raise BrioError(
+                    f"with the label '{question}', {few} {'has' if n_sites == 1 else 'have'} both classes, but "
+                    f"{LEAST_SITES} are needed"
+                )
             asked.append(question)
         except BrioError as error:
             if context.questions:

@@ -276,7 +276,9 @@ class StudyContext:
                 known = list_fold_names(job.cohort, spec.protocol, spec.protocol_settings)
                 folds = [fold for fold in spec.folds if fold in known]
                 if not folds:
-                    raise BrioError(f"the question '{label}' leaves none of the folds {', '.join(spec.folds)}")
+                    raise BrioError(
+                        f"with the label '{label}', no scans remain in fold {', '.join(spec.folds)}; choose other folds"
+                    )
                 job = job.with_spec(folds=folds)
             self.say(f"{label}: {describe_question(job.cohort_before_exclusions)}")
             self._jobs[label] = job

@@ -133,7 +133,8 @@ def _select_studies(name: str, context: StudyContext) -> list[Study]:
         ):
             raise BrioError(
                 f"study '{study.name}' leaves sites out and needs at least {LEAST_SITES} sites with both classes, but "
-                f"there {'is' if n_sites == 1 else 'are'} {n_sites}; add sites, or use --protocol kfold ({by_kfold})"
+                f"there {'is' if n_sites == 1 else 'are'} {n_sites}; add sites, or use "
+                f"--protocol kfold{'' if study.kfold else ' with another study'} ({by_kfold})"
             )
     return selected
 

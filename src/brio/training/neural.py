@@ -168,7 +168,7 @@ class NeuralMethod(Method):
         -------
         Tensor, scalar
         """
-        raise NotImplementedError(f"method '{self.name}' defines neither loss nor objective")
+        raise NotImplementedError(f"method '{self.name}' has no loss; define loss() or override objective()")
 
     def objective(self, call: contract.NetworkCall, params: Tensors, batch: Batch) -> Tensor:
         """Compute what a training step minimises: the loss of the network's output.

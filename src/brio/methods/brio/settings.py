@@ -15,8 +15,8 @@ Variant = Literal["full", "w/o RS", "w/o TR", "w/o SM", "w/o SF", "w/o QG"]
 
 @dataclass(frozen=True)
 class BrioSettings(NeuralSettings):
-    """Settings of BRIO. Fields marked (ours) are not given in the paper; the documentation page
-    on decisions says why each has its value.
+    """Settings of BRIO. Fields marked (ours) are not in the paper, or differ from it; the documentation
+    page on decisions says why each has its value.
 
     Attributes
     ----------

@@ -62,7 +62,9 @@ class LogRidge(KernelRidgeMethod):
     def learn(self, source: SourceScans, scans: Any) -> Tensors:
         """Learn the mean of each edge over the source scans in which both of its ROIs have signal. Shape [d]."""
         if not all(0 < source.label[source.site == e].mean() < 1 for e in np.unique(source.site)):
-            raise BrioError(f"'{self.name}' needs both classes at every source site for its inner folds")
+            raise BrioError(
+                f"method '{self.name}' needs both classes at every source site; leave out sites with one class"
+            )
         n_rois = source.connectomes.n_rois
         if self.settings.dead_rois == "zero":
             return {"mean": torch.zeros(n_rois * (n_rois - 1) // 2, dtype=torch.float64)}

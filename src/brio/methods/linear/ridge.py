@@ -77,7 +77,7 @@ def fit_ridge_path(
         direction = residual + beta * direction
         directions = zeta_next[:, None, :] * residual + (beta * share**2)[:, None, :] * directions
         zeta_before, zeta, alpha_before, square = zeta, zeta_next, np.where(active, alpha, 1.0), square_next
-    raise BrioError(f"ridge regression did not converge in {_STEPS} steps; use a larger `least_penalty`")
+    raise BrioError(f"ridge regression did not converge in {_STEPS} steps; use a larger least_penalty")
 
 
 def predict_columns(
