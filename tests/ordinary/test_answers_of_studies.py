@@ -114,7 +114,7 @@ def test_adaptation_scores_the_scans_that_are_left():
     before = before.groupby(["fold", "seed"])["error"].mean()
     none = table[table["size"] == 0].set_index(["fold", "seed"])
     close(none["brier"].sort_index(), before.sort_index(), 1e-5)
-    assert f"without adaptation the Brier score is {before.groupby('fold').mean().mean():.3f}" in text
+    assert f"without adaptation, the Brier score is {before.groupby('fold').mean().mean():.3f}" in text
     sizes = predictions.groupby("fold")["participant_id"].nunique()
     for size in (10, 20):
         assert set(table.loc[table["size"] == size, "fold"]) == set(sizes.index[sizes >= size + 10])

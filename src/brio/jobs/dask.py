@@ -404,8 +404,8 @@ class _Dispatch:
         if self.failed:
             number, reason = next(iter(self.failed.items()))
             count = f"{len(self.failed)} of {len(self.costs)} stacks failed; all others are finished"
-            first = f"The first failure: {self.plan.name_stack(number)}: {reason}"
-            raise BrioError(f"{count}. {first}. Correct the problem and run the command again")
+            failure = f"The first failure: {self.plan.name_stack(number)}: {reason}"
+            raise BrioError(f"{count}. {failure}. Correct the problem and run the command again")
 
     def _count_free(self) -> int:
         """Count the workers that may train and have nothing to do; none while the scheduler does not answer."""
