@@ -423,9 +423,8 @@ def test_external_scores_are_within_sites_as_those_of_the_evidence():
     assert (found.n_small_sites, found.warning) == (0, "")
     few = np.flatnonzero((site != "C") | (label == 0) | (np.arange(len(label)) == np.flatnonzero(label)[-1]))
     small = score(cohort.select(few), logit[few])
-    assert small.warning.startswith(
-        "1 of 3 sites with both classes has fewer than 5 participants in either class, but the mean"
-    )
+    warning = "1 of 3 sites with both classes has fewer than 5 participants in either class, but the mean"
+    assert small.warning.startswith(warning)
     alone = score(cohort.select(site == "A"), logit[site == "A"])
     assert alone.auc == alone.pooled.auc  # DeLong's interval
     assert alone.auc.value == pytest.approx(areas[0])
