@@ -119,7 +119,7 @@ def test_every_changed_file_is_refused_by_name(folder, cohort, tmp_path):
         (lambda d: d["harmonise"].update(kind="none"), "has harmonisation of the kind 'none'"),
         (
             lambda d: d["members"][0].update(harmonised_sites=[]),
-            r"for seed 0 that do not match the harmonisation combat",
+            r"for seed 0 that do not match harmonise.kind=combat",
         ),
         (lambda d: d["members"].extend(d["members"]), "has two members with the same seed"),
     ],

@@ -96,7 +96,7 @@ class ExternalScores:
         """Why the mean over sites may mislead; empty if no site is small."""
         if self.n_small_sites == 0 or self.n_two_class_sites < 2:
             return ""
-        own = f"{self.n_small_sites} of {self.n_two_class_sites} sites"
+        own = f"{self.n_small_sites} of {self.n_two_class_sites} sites with both classes"
         verb = "has" if self.n_small_sites == 1 else "have"
         return (
             f"{own} {verb} fewer than {FEW_PER_CLASS} participants in either class, but the mean over sites weights "

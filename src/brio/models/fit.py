@@ -118,8 +118,8 @@ def require_consent_to_scans(method: Method, holds_scans: bool) -> None:
     if method.facts.keeps_scans and not holds_scans:
         raise BrioError(
             f"a model of '{method.name}' stores values from individual source scans: {method.facts.keeps_scans}. "
-            "Anyone who has the model can recognise participants and read their labels. Choose log-ridge, or "
-            "give --holds-scans and treat the model as participant data"
+            "Anyone who has the model may be able to recognise participants and read their labels. Choose log-ridge, "
+            "or give --holds-scans and treat the model as participant data"
         )
 
 

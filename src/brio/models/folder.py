@@ -209,7 +209,7 @@ def read_model(path: str | Path) -> Model:
     rois = read_table(folder / ROIS, RoiRow, GET_AGAIN)
     P, rule, nothing = len(rois), record.harmonise, np.empty(0, dtype=np.int64)
     if P < 2:
-        raise file_error(folder / ROIS, f"has {P} ROIs, but at least two are expected", GET_AGAIN)
+        raise file_error(folder / ROIS, "has fewer than two ROIs", GET_AGAIN)
 
     def load(name: str, declared: dict[str, TensorSpec]) -> dict[str, Tensor]:
         if name not in listed:
@@ -273,7 +273,7 @@ def _check_record(record: ModelRecord, path: Path) -> None:
         sites = one.harmonised_sites
         found = "none" if sites is None else "some" if sites else "no"
         if found != expected or (sites and len(set(sites)) < len(sites)):
-            problem = problem or f"has harmonised sites for seed {one.seed} that do not match the harmonisation {kind}"
+            problem = problem or f"has harmonised sites for seed {one.seed} that do not match harmonise.kind={kind}"
     if problem:
         raise file_error(path, problem, GET_AGAIN)
 

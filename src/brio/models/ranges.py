@@ -247,13 +247,13 @@ def _write_reason(code: str, scan: dict[Any, Any], ranges: ScanRanges) -> str:
     limits = {"short": ranges.least_frames, "dead_rois": ranges.dead_rois, "far": ranges.distance, "tr": usual_tr}
     usual = limits.get(code)
     words = {
-        "foreign": "distance {distance:.2f} to the mean connectome (1: nothing in common), as for another atlas, "
+        "foreign": "distance to the mean connectome {distance:.2f} (1: nothing in common), as for another atlas, "
         "regions in another order, or noise",
         "known": "known to the model",
         "short": "short: {frames} frames, usually {usual:.0f} or more",
         "dead_rois": "{n_dead} without signal, usually at most {usual}",
         "tr_unknown": "repetition time unknown",
-        "far": "distance {distance:.2f} to the mean connectome, usually at most {usual:.2f}",
+        "far": "distance to the mean connectome {distance:.2f}, usually at most {usual:.2f}",
         "tr": "repetition time {tr:.3g} s, usually {usual} s",
         "motion": "mean framewise displacement {motion:.2f} mm, usually {limits[0]:.2f} to {limits[1]:.2f} mm",
         "edge_sd": "spread of the edges {edge_sd:.2f}, usually {limits[0]:.2f} to {limits[1]:.2f}",
