@@ -194,8 +194,8 @@ def site_rows(predictions: pd.DataFrame, protocol: str) -> pd.DataFrame:
 
     Returns ``method``; ``seed``, under k-fold alone; ``fold``; ``n_patients``, ``n_controls``; ``auc``, averaged over
     seeds, and ``ensemble_auc``, that of the averaged margins (under k-fold, both of one run); ``auc_variance``
-    over participants; ``sum_p``, ``sum_p2``, ``sum_py``: sums over scans of the predicted probability, its square and
-    its product with the label, averaged over seeds. Scores are NaN where a margin is missing under one seed.
+    over participants; ``sum_p``, ``sum_p2``, ``sum_py``: sums over participants of the predicted probability, its
+    square and its product with the label, averaged over seeds. Scores are NaN where a margin is missing under one seed.
     """
     by_seed = protocol == "kfold"
     rows = []
