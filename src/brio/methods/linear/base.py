@@ -405,7 +405,8 @@ def choose_penalty(scores: np.ndarray, penalties: np.ndarray, chosen_on: str, fo
 
 
 _WITHOUT_AUC = {
-    "validation": "the validation scans have only one class, so no penalty can be chosen; use more validation sites",
+    "validation": "the validation scans have only one class, so no penalty can be chosen; reduce protocol.n_folds, or "
+    "set choose_by=source-sites",
     "source-sites": "a source site has only one class, so its inner fold has no AUC and no penalty can be chosen; "
     "exclude the site, or choose on validation scans (choose_by=validation)",
 }
