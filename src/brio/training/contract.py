@@ -480,7 +480,7 @@ class Batch(NamedTuple):
 
 
 class Output(NamedTuple):
-    """The minimal output of a neural network for each scan; a method may return more during training.
+    """The minimal output of a neural network for each scan; a network may return more.
 
     Attributes
     ----------
@@ -533,7 +533,7 @@ class FittedRun:
         AUC on the validation scans at the chosen checkpoint or penalty; without validation scans, the AUC on the inner
         folds; NaN if training diverged.
     selected_epoch : int or None
-        Epoch of the checkpoint, counted from 1; None if the method has no epochs.
+        Epoch of the checkpoint, counted from 1; None if the method has no epochs or training diverged.
     trained_epochs : int or None
         Number of epochs until the run stopped.
     block_length : float or None
@@ -674,7 +674,8 @@ class MethodFacts:
     refits : bool
         Whether a run is trained again with its validation scans after the epoch has been chosen.
     relative_cost : float
-        Rough cost of one run, in epochs of a simple neural network. It is used only to display the remaining time.
+        Rough cost of one run, in epochs of a simple neural network. It affects the displayed remaining time and, with
+        Dask, the order in which stacks are trained, but no result.
     setting_without_validation : str
         Setting with which the method needs no validation scans, as ``key=value``; empty if there is none.
     chooses_epochs_by_inner_folds : bool
@@ -691,7 +692,7 @@ class MethodFacts:
     uses_seed : bool
         Whether the seed affects anything besides the validation sites of a fold.
     frames_for : str
-        Description of uses of the frames besides BOLD and re-estimates; empty if connectomes are enough.
+        Description of uses of the frames besides BOLD and re-estimates; empty if there are none.
 
     Examples
     --------

@@ -34,7 +34,7 @@ class NeuralSettings(contract.MethodSettings):
     patience : int or None
         A run stops after this many epochs without a better validation AUC; ``none`` trains to the end.
     learning_rate, weight_decay : float
-        Settings of AdamW, as in the paper.
+        Settings of the optimiser AdamW.
     cell_batch : int
         Number of scans of each source site and class in a batch. If a site has too few scans of a class, they are
         repeated.
