@@ -50,7 +50,7 @@ def bench_linear(measure, rates, benchmark, threads, connectomes, name, contende
         return
     from sklearn.model_selection import GridSearchCV, LeaveOneGroupOut
 
-    run = method.prepare_run(connectomes, method.read_scans(connectomes), runs[0])  # features are a gift
+    run = method.prepare_run(connectomes, method.open_scans(connectomes), runs[0])  # features are a gift
     estimator, grid = {"svm": make_svm, "logistic": make_logistic}.get(name, make_ridge)(run.penalties)
     search = GridSearchCV(estimator, grid, scoring="roc_auc", cv=LeaveOneGroupOut(), n_jobs=threads)
     labels = connectomes.cohort.labels[run.source.scans]

@@ -161,7 +161,7 @@ def test_controls_above_chance_are_the_first_doubt():
     )
     untested = write(arm("ridge", BASE), arm("other", [0.6], control=True))[2]
     assert untested.startswith(
-        "Confound baselines (other) were scored at fewer than two sites, so they cannot be tested"
+        "Confound baselines (other) were scored in fewer than two folds, so they cannot be tested"
     )
     assert write(arm("ridge", BASE))[2].startswith("No confound baseline was run")
 

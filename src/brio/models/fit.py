@@ -21,6 +21,7 @@ from ..connectome.resampling import choose_balanced_subset
 from ..console import Progress, silent
 from ..device import resolve_device
 from ..errors import BrioError
+from ..formatting import join_names
 from ..jobs import JobSpec
 from ..jobs.job import Job, Say, check_harmonise, check_method, ignore, prepare_job
 from ..jobs.plan import build_plan
@@ -92,9 +93,11 @@ def fit_model(
             say(f"warning: the evidence differs from the model: {words}")
     job.announce_exclusions()
     why = "harmonisation is fitted without them" if harmonised else "they only choose the penalty or the epoch"
-    unused = {} if method.facts.refits else {r.fold.validation_sites: r.seed for r in reversed(runs)}
-    for names, seed in sorted(unused.items(), key=lambda item: item[1]):
-        which = f" with seed {seed}" if len(unused) > 1 else ""
+    unused: dict[tuple[str, ...], list[str]] = {}  # seeds by sites
+    for run in [] if method.facts.refits else runs:
+        unused.setdefault(run.fold.validation_sites, []).append(str(run.seed))
+    for names, seeds in unused.items():
+        which = f" with {'seeds' if len(seeds) > 1 else 'seed'} {join_names(seeds)}" if len(unused) > 1 else ""
         if names:
             say(f"sites not used for training{which} ({why}): {', '.join(names)}")
     if fold.one_class_sites:

@@ -139,7 +139,7 @@ def make_training_fold(cohort: Cohort, seed: int, validation_sites: int | str | 
         wanted = int(validation_sites)
         validation = two_class_sites[:wanted]
     else:
-        validation = list(validation_sites)
+        validation = [str(name) for name in validation_sites]
         wanted = len(validation)
         for name in validation:
             if name not in two_class_sites:

@@ -120,7 +120,7 @@ def _describe_controls(evidence: Evidence) -> str:
     if controls:
         names = join_names([arm.title for arm in controls])
         if all(arm.summary.auc.n < 2 for arm in controls):
-            return f"Confound baselines ({names}) were scored at fewer than two sites, so they cannot be tested"
+            return f"Confound baselines ({names}) were scored in fewer than two folds, so they cannot be tested"
         return f"Confound baselines ({names}), which do not use connectomes, did not score significantly above chance"
     label = "sex" if evidence.label_is_sex else evidence.label_covariate
     were_left_out = any(arm.control and arm.name in evidence.given_label for arm in evidence.main)

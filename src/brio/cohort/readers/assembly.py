@@ -356,7 +356,7 @@ def join_scans(scans: list[Series], paths: list[Path]) -> Series:
     frames = [order.reorder(scan, path) for scan, path in zip(scans, paths, strict=True)]
     for scan, path in zip(scans, paths, strict=True):
         if scan.tr != scans[0].tr:
-            here, there = ("unknown" if tr is None else f"{tr:g} s" for tr in (scan.tr, scans[0].tr))
+            here, there = ("unknown" if tr is None else f"{tr} s" for tr in (scan.tr, scans[0].tr))
             problem = f"the repetition time is {here}, but {there} in {paths[0]}"
             raise BrioError(f"{path}: {problem}; these scans cannot be joined")
     for i, j in combinations(range(len(frames)), 2):
