@@ -237,8 +237,8 @@ def run(
     ----------
     cohort : Cohort or path of a cohort folder
     methods : names (see ``brio methods``), "recommended" or "all"
-        ``"recommended"`` means log-ridge, ridge, BRIO and confound baselines, as far as the cohort suits them.
-        ``"all"`` means every method whose inputs the cohort has, except variants of other methods.
+        ``"recommended"`` means log-ridge, ridge, BRIO and three confound baselines, without methods that do not suit
+        the cohort. ``"all"`` means every method whose inputs the cohort has, except variants of other methods.
     label : str, optional
         Another label for the same scans, used instead of the cohort's labels: ``"sex"``, ``"age>14.5"``,
         ``"age>site-median"``, ``"handedness=left"``. No method receives the column that defines this label.
@@ -467,7 +467,7 @@ def fit(
     method : str
         Name of a method; ``brio methods`` lists all names.
     out : path, optional
-        Folder for the model, which must not exist. By default, nothing is written.
+        Folder for the model; it must not exist. By default, nothing is written.
     seeds : int
         Number of seeds. The model contains one fitted run per seed and averages their logits.
     evaluate : bool
