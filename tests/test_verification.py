@@ -102,6 +102,16 @@ def test_arms_of_a_study_and_tuned_jobs_are_verified(tmp_path):
     assert len(differing(tmp_path / "study")) == 1
 
 
+def test_runs_that_were_not_drawn_for_retraining_are_counted(tmp_path, monkeypatch):
+    cohort = make(3, 3)
+    cohort.save(tmp_path / "cohort")
+    run(Cohort.load(tmp_path / "cohort"), ["ridge"], out=tmp_path / "job", device="cpu")
+    monkeypatch.setattr("brio.verification._train_again", lambda *_: None)
+    for again, rest in ((1, ["predictions of 2 of 3 runs"]), (3, [])):
+        found = verify_folder(tmp_path / "job", tmp_path / "cohort", again=again)
+        assert [line.partition(",")[0] for line in found.not_checked if "not drawn" in line] == rest
+
+
 @pytest.mark.parametrize("name", TABLES)
 def test_a_change_in_any_column_of_a_table_is_found(name, copy, whole):
     table = pd.read_csv(whole / name, dtype=str, keep_default_na=False)

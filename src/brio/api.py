@@ -89,7 +89,7 @@ class Result(StoredJob):
     groups : DataFrame or None
         Sex of each participant, and whether age and motion are below the median, as in ``groups.csv``.
     tuning : TuningRecord or None
-        The settings that a search chose; None if nothing was tuned.
+        The settings that :func:`brio.tune` chose in this job; None if the job made no search.
 
     Examples
     --------
@@ -110,8 +110,8 @@ class Result(StoredJob):
             ``AUC`` is the mean over test sites, with its standard deviation ``SD`` and its 95% interval (``low``,
             ``high``); under k-fold, all are over the test folds of all seeds. Further scores are the pair-weighted
             AUC, the AUC of margins averaged over seeds, ``ACC`` and ``balanced ACC``. All scores are in percent.
-            The other columns are the numbers of ``folds`` and ``seeds``, the largest number of ``epochs``, and the
-            number ``K`` of re-estimates of each scan.
+            The other columns are the numbers of ``folds`` and ``seeds``, the largest allowed number of ``epochs``, and
+            the number ``K`` of re-estimates of each scan.
         """
         rows = {}
         for name, method in self.summary.methods.items():
@@ -237,8 +237,8 @@ def run(
     ----------
     cohort : Cohort or path of a cohort folder
     methods : names (see ``brio methods``), "recommended" or "all"
-        ``"recommended"`` means log-ridge, ridge, BRIO and confound baselines, as far as the cohort suits them.
-        ``"all"`` means every method whose inputs the cohort has, except variants of other methods.
+        ``"recommended"`` means log-ridge, ridge, BRIO and three confound baselines, without methods that do not suit
+        the cohort. ``"all"`` means every method whose inputs the cohort has, except variants of other methods.
     label : str, optional
         Another label for the same scans, used instead of the cohort's labels: ``"sex"``, ``"age>14.5"``,
         ``"age>site-median"``, ``"handedness=left"``. No method receives the column that defines this label.
@@ -342,8 +342,9 @@ def tune(
     budget : int
         Number of configurations for each method and fold. A method without tunable settings is run without a search.
     oracle : bool
-        Whether to also score every configuration on the test scans, and to write the score of the best one. This score
-        uses test labels, so it is an upper bound and not a result. Other results do not depend on this option.
+        Whether to also write the AUC of every configuration on the test scans, and the mean over folds of the highest
+        one. This mean uses test labels, so it is an upper bound and not a result. Other results do not depend on this
+        option.
     **options
         ``label``, ``protocol``, ``seeds``, ``settings``, ``folds``, ``companions``, ``exclude``, ``device``,
         ``runs_per_stack``, ``checkpoint_every`` and ``records_only``, as in :func:`brio.run`, but with one seed by
@@ -467,7 +468,7 @@ def fit(
     method : str
         Name of a method; ``brio methods`` lists all names.
     out : path, optional
-        Folder for the model, which must not exist. By default, nothing is written.
+        Folder for the model; it must not exist. By default, nothing is written.
     seeds : int
         Number of seeds. The model contains one fitted run per seed and averages their logits.
     evaluate : bool

@@ -82,7 +82,8 @@ def map_source_outputs(
     Representations can be wide (a linear model uses every edge), so outputs of full scans are held for one run at a
     time. Runs of one seed and block length share their re-estimates, which are drawn once for all of them.
 
-    Shapes: outputs of full scans [n, ...], of re-estimates [n, K, ...]; ``fields`` names those of either.
+    ``fields`` holds the names of the fields for full scans and for re-estimates. Shapes: full scans [n, ...],
+    re-estimates [n, K, ...].
     """
     inputs = frozen.method.gather_inputs(frozen.connectomes)
     measured: dict[int, Measured] = {}
@@ -105,7 +106,7 @@ def _group_runs(frozen: FrozenRuns) -> Iterator[tuple[tuple[int, float], list[in
         if not fitted.parameters:
             raise BrioError(
                 f"method '{method.name}', fold {fitted.run.fold.name}, seed {fitted.run.seed}: the weights of this "
-                "run were not stored; run it again without --records-only"
+                "run were not stored; run the job again without --records-only and with another --out"
             )
         shapes: tuple[tuple[int, ...], ...] = ()
         if _is_stackable(method):  # some keep a tensor per source site for inference, so shapes differ between folds

@@ -251,14 +251,14 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     Attributes
     ----------
     classes_ : ndarray, shape [2]
-        The labels in sorted order. Positive margins indicate the second label.
+        The labels in sorted order. Positive logits indicate the second label.
     n_features_in_ : int
-        Number of ROIs of a scan. Scans are time series, and the number of frames may differ between scans.
+        Number of ROIs, also if ``X`` contains vectorised connectomes.
     feature_names_in_ : ndarray of str
         Names of the ROIs. Exists only if the model was fitted to a cohort with a named atlas.
     source_sites_, validation_sites_, one_class_sites_ : tuple of str
-        The model was trained on ``source_sites_``. The checkpoint was chosen on ``validation_sites_``, which a refit
-        adds to the source sites. ``one_class_sites_`` have only one class and were not used.
+        The model was trained on ``source_sites_``, which include the validation sites after a refit. The checkpoint was
+        chosen on ``validation_sites_``. ``one_class_sites_`` have only one class and were not used.
     validation_auc_ : float
         AUC on the validation sites at the chosen checkpoint or penalty; without validation sites, the AUC on the inner
         folds. It is the best of many values, so it is optimistic.

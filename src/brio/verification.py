@@ -332,6 +332,7 @@ def verify_folder(
     for job, used, planned in checked:
         if drawn & planned.keys():
             _train_again(found, job, used, planned, drawn, device)
-    rest = f"{len(keys) - len(drawn)} of {len(keys)}"
-    found.not_checked.append(f"predictions of {rest} runs, because these were not drawn for retraining (--again)")
+    if len(drawn) < len(keys):
+        rest = f"{len(keys) - len(drawn)} of {format_count(len(keys), 'run')}"
+        found.not_checked.append(f"predictions of {rest}, because these were not drawn for retraining (--again)")
     return found

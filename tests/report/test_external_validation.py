@@ -63,7 +63,7 @@ def test_the_page_and_the_card_show_what_was_expected_and_observed(made, job):
     assert stored.expected["auc"].ends == pytest.approx(new_site_interval(aucs, limits=(0, 1)))
     assert f"<b>far</b>: {stored.n_patients} patients and {stored.n_controls} controls" in first.text
     assert (stored.n_patients, stored.n_controls) == tuple(np.bincount(Cohort.load(made / "sixth").labels)[::-1])
-    assert "not evaluated before" in second.text
+    assert "the model was not evaluated" in second.text
     assert "<b>far</b>" not in read_section(page, "external")
     sentence = describe_validation(stored)
     assert f"{100 * stored.auc.value:.0f}% (95% interval " in sentence

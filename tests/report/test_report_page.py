@@ -85,7 +85,7 @@ def test_every_site_and_method_is_in_the_forest(page, finished):
     for low, high in zip((sites["auc"] - half).clip(lower=0), (sites["auc"] + half).clip(upper=1), strict=True):
         assert f"<small>{format_interval([low, high])}</small>" in chart
     plain = int(rows.loc[rows["fold"] == "plain", "n_test"].iloc[0])
-    assert f"plain: {plain} participants, {plain // 2} control and {plain // 2} patient" in chart
+    assert f"plain: {plain} participants, {plain // 2} controls and {plain // 2} patients" in chart
 
 
 def test_one_file_that_needs_nothing_else(page, finished):

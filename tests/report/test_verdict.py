@@ -140,6 +140,8 @@ def test_without_a_linear_model_the_sentence_says_what_is_missing():
     only = write(arm("brio", BASE))
     assert "highest" not in only[0]
     assert only[1] == "Only one method was run, so there is no comparison; compare it with at least one linear method."
+    left_out = write(arm("brio", BASE), arm("gcn", BASE - 0.1, smoke=True))
+    assert left_out[1].startswith("Only BRIO can be ranked (the other methods are smoke runs, used")
 
 
 def test_chance_and_unlabelled_test_scans_are_stated():

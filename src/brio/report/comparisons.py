@@ -467,8 +467,8 @@ def _list_remarks(summary: Summary, method: MethodSummary) -> str:
 
 
 OVER_PEOPLE = (
-    "Intervals over participants apply to new participants at these sites, not to new sites "
-    "(DeLong's variance, corrected for shared training scans)."
+    "Intervals over participants (DeLong's variance, corrected for shared training scans) apply to new participants at "
+    "these sites, not to new sites."
 )
 
 

@@ -144,8 +144,8 @@ class Evidence:
         if self.has_validation_scans:
             return "Checkpoints and settings were chosen on validation scans or inner folds, never on test scans."
         return (
-            "Epochs and settings were chosen on inner folds of source scans, because there were no validation scans; "
-            "test scans were never used."
+            "There were no validation scans, so epochs and settings were chosen on inner folds of source scans, never "
+            "on test scans."
         )
 
     @cached_property

@@ -71,6 +71,9 @@ def _describe_difference(evidence: Evidence) -> str:
     reference = comparison.reference
     if reference is None or len(comparison.ranked) == 1:
         advice = "" if comparison.has_linear_reference else "; compare it with at least one linear method"
+        if sum(not arm.control for arm in evidence.main) > 1:
+            why = "the other methods are smoke runs, used other scans or have no AUC"
+            return f"Only {comparison.ranked[0].title} can be ranked ({why}), so there is no comparison{advice}."
         others = " apart from confound baselines" if any(arm.control for arm in evidence.main) else ""
         return f"Only one method{others} was run, so there is no comparison{advice}."
     arm = _choose_compared_arm(comparison, reference)
