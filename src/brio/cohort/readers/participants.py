@@ -424,8 +424,8 @@ def find_rows(src: Path, options: ImportOptions, also: Sequence[str] = ()) -> tu
     used |= {label_column} if max(len(patients), len(controls)) < 2 else set()
     copies = [c for c in table.columns if c not in used and (m := _COPY.fullmatch(c)) and m[1] in table.columns]
     if copies:
-        problem = f"pandas gives names such as {shorten_list(copies)} to repeated columns"
-        layout.warnings += (f"{path}: {problem}; brio keeps such columns unless --ignore-columns lists them",)
+        problem = f"seems to have repeated columns, numbered by pandas ({shorten_list(copies)})"
+        layout.warnings += (f"{path}: {problem}; brio keeps these columns unless --ignore-columns lists them",)
     found = [name for name in ("session", "file") if own.get(name) in table.columns]
     names |= {own[name]: name for name in found}
     for participant, label, group, row in zip(ids, labels, groups, table.rows, strict=True):
