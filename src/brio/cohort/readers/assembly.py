@@ -359,7 +359,7 @@ def join_scans(scans: list[Series], paths: list[Path]) -> Series:
         if scan.tr != scans[0].tr:
             here, there = ("unknown" if tr is None else f"{tr:g} s" for tr in (scan.tr, scans[0].tr))
             problem = f"the repetition time is {here}, but {there} in {paths[0]}"
-            raise BrioError(f"{path}: {problem}; these scans cannot be joined")
+            raise BrioError(f"{path}: {problem}; scans can only be joined if it is the same")
     for i, j in combinations(range(len(frames)), 2):
         if _is_same_scan(frames[i], frames[j]):
             remedy = "remove one of them or, if they are two sessions, import with --sessions all and run 'brio audit'"
