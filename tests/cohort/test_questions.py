@@ -167,3 +167,10 @@ def test_an_age_that_the_connectome_carries_is_found_and_a_random_one_is_not(coh
     assert own.rows["auc"].mean() > 0.8
     random = brio.run(cohort, ["ridge"], label="age>site-median", **options)
     assert 0.35 < random.rows["auc"].mean() < 0.65
+
+
+def test_an_empty_cell_of_a_cohort_in_memory_is_no_value(cohort):
+    rows = cohort.participants.assign(age=["", *cohort.participants["age"].astype(str)[1:]])
+    refuse("but 1 of .* have no value .*; fill in", read_covariates, replace(cohort, participants=rows), ["age"], "it")
+    rows = rows.assign(mean_fd=np.nan)
+    refuse("fill in column 'mean_fd'$", read_covariates, replace(cohort, participants=rows), ["motion"], "it")

@@ -50,7 +50,7 @@ def _read_column(cohort: Cohort, name: str, requester: str) -> np.ndarray:
             f"{needed}, but the labels are computed from the column '{column}', so the method would "
             f"be given the answer; {remedy}"
         )
-    values = cohort.participants[column]
+    values = cohort.participants[column].where(find_filled(cohort.participants, column))
     if name == "sex":
         numbers = _convert_sex(values, cohort.ids, f"{requester}: sex")
     else:

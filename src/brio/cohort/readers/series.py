@@ -27,6 +27,7 @@ from zipfile import ZipFile
 import numpy as np
 
 from ...errors import BrioError, find_control
+from ...formatting import format_count
 from ..scans import CONTENTS, convert_frames, is_repetition_time
 
 TEXT = (".tsv", ".csv", ".txt", ".1d")  # suffixes of delimited text
@@ -439,9 +440,9 @@ def _parse_frames(path: Path, rows: list[tuple[int, list[str]]], width: int, del
     """Parse rows at once; cell by cell where there are words for missing values, or an error to be located."""
     for number, cells in rows:
         if len(cells) != width:
-            is_first = number == rows[0][0]
+            is_first, has = number == rows[0][0], format_count(len(cells), "cell")
             remedy = ROW_NAMES if is_first and len(cells) == width + 1 else "the file may be damaged or truncated"
-            raise BrioError(f"{path}: line {number} has {len(cells)} cells where {width} were expected; {remedy}")
+            raise BrioError(f"{path}: line {number} has {has} where {width} were expected; {remedy}")
     text = "".join("".join(cells) for _, cells in rows)
     numbers = (cell for _, cells in rows for cell in _drop_missing(cells))
     if "," in text and delimiter != "," and has_decimal_commas(numbers, delimiter):
