@@ -514,7 +514,7 @@ def test_not_fitted(use):
         ([*X[:-1], np.linalg.inv(np.cov(X[-1].T))], r"X\[59\]: is a square symmetric matrix"),
         ([x.T for x in X], r"X\[1\] has \d+ ROIs, but X\[0\] has \d+; .*if rows are the ROIs, transpose"),
         ([*X[:-1], X[-1] + 1j], r"X\[59\]: Complex data not supported"),
-        ([np.full_like(X[0], np.nan), *X[1:]], r"X\[0\]: \d+ valid frames and 0 ROIs"),
+        ([np.full_like(X[0], np.nan), *X[1:]], r"X\[0\]: no ROI has signal"),
         ([], "X contains no scans"),
         (5, "X is a int; give a list of arrays"),
     ],

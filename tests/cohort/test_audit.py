@@ -92,8 +92,8 @@ def test_a_clean_cohort_is_left_alone(tmp_path) -> None:
 def test_each_defect_is_named_with_its_participant_and_nothing_else(defects: Audit) -> None:
     assert defects.explain_exclusions() == {
         participant(1): ["7 of 24 ROIs without signal in own"],
-        participant(4): ["39 valid frames in own"],
-        participant(5): ["35 valid frames in own"],
+        participant(4): ["only 39 valid frames in own"],
+        participant(5): ["only 35 valid frames in own"],
         participant(6): ["no finite value in own"],
         participant(7): ["24 of 24 ROIs without signal in own"],
     }
@@ -215,7 +215,7 @@ def test_a_companion_adds_its_exclusions_and_names_its_atlas() -> None:
     result = audit(cohort(series), companions=[companion])
     assert result.explain_exclusions() == {
         participant(8): ["12 of 30 ROIs without signal in second"],
-        participant(9): ["30 valid frames in second"],
+        participant(9): ["only 30 valid frames in second"],
     }
     assert result.atlases == {"own": 48, "second": 47}
     assert "with second (47 of 48)" in format_audit(result).splitlines()[0]
@@ -341,9 +341,9 @@ def test_a_region_that_is_dead_at_one_whole_site_predicts_the_site() -> None:
         (test,) = found.dead_patterns.values()
         assert test.p == 0.001
         assert test.accuracy > test.by_chance + 0.1
-        assert "the missing ROIs predict the site (p" in format_audit(found)
+        assert "the ROIs without signal predict the site (p" in format_audit(found)
     everywhere = [np.where(np.arange(P) == 3, 0.0, scan) for scan in CLEAN]
-    assert "the missing ROIs do not significantly predict the site" in format_audit(audit(cohort(everywhere)))
+    assert "the ROIs without signal do not significantly predict the site" in format_audit(audit(cohort(everywhere)))
 
 
 def test_scans_that_share_no_missing_region_are_not_said_to_be_nearest_to_nobody() -> None:

@@ -133,7 +133,7 @@ def edit(path: Path, old: bytes, new: bytes) -> None:
 
 
 def test_load_finds_an_edited_table_and_verify_a_changed_frame(folder):
-    """Files that are cut short or missing: tests/storage/test_damage.py."""
+    """Files that are truncated or missing: tests/storage/test_damage.py."""
     edit(folder / "frames.npy", scans()[5].tobytes()[-4:], b"abcd")
     refuse(r"frames\.npy: has been changed or damaged since it was written; import", Cohort.load(folder).verify)
     edit(folder / "participants.tsv", b"007\tNYU\t0", b"007\tNYU\t1")

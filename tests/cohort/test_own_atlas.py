@@ -10,7 +10,7 @@ from file_layouts import CODES, check, check_scans, refuse, refuse_import, scan,
 from brio import Cohort
 from brio.cohort.atlas import Atlas, number_repeated_names
 from brio.cohort.readers import READERS, add_atlas, import_cohort, read_scans_to_predict
-from brio.cohort.readers.rois import read_atlas_table
+from brio.cohort.readers.rois import _find_rows, read_atlas_table
 from brio.models.model import check_atlas
 
 NAMES = ["Insula", "Cuneus", "Insula", "Global", "Insula_2"]
@@ -182,6 +182,13 @@ def test_every_reader_takes_a_table_and_drops(kind, tmp_path):
 def test_what_is_refused(folder, tmp_path, monkeypatch, options, message):
     monkeypatch.chdir(tmp_path)
     refuse(message, import_cohort, "table", folder, tmp_path / "out", **options)
+
+
+def test_a_wrong_code_is_named_and_not_those_that_the_table_has(tmp_path):
+    """The header has codes, which the column of names does not list."""
+    table = Atlas("mine", pd.DataFrame({"name": ["a", "b", "c"], "code": [2001, 2002, 2101]}))
+    message = r"column '9999' has no row in table t \(names: 2001, 2002, 2101\); correct it"
+    refuse(message, _find_rows, table, ["2001", "2002", "9999"], "p.tsv: column", "t", "correct it")
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,8 @@ def test_what_the_label_is_made_of_is_given_to_no_method(cohort):
     refuse(message, read_covariates, asked, ["sex", "age"], "it")
     refuse("'covariates-only' needs the age", brio.run, cohort, ["covariates-only"], label="age>site-median")
     settings = {"harmonise.kind": "residualise", "harmonise.covariates": "sex"}
-    refuse(r"harmonise\.covariates needs the sex", brio.run, cohort, ["ridge"], label="sex", settings=settings)
+    message = r"harmonise\.covariates needs the sex .*; use other covariates"
+    refuse(message, brio.run, cohort, ["ridge"], label="sex", settings=settings)
     measured = {one.column for one in audit(asked).covariates}
     assert "age" not in measured
     assert {"sex", "former_label"} <= measured
@@ -166,3 +167,10 @@ def test_an_age_that_the_connectome_carries_is_found_and_a_random_one_is_not(coh
     assert own.rows["auc"].mean() > 0.8
     random = brio.run(cohort, ["ridge"], label="age>site-median", **options)
     assert 0.35 < random.rows["auc"].mean() < 0.65
+
+
+def test_an_empty_cell_of_a_cohort_in_memory_is_no_value(cohort):
+    rows = cohort.participants.assign(age=["", *cohort.participants["age"].astype(str)[1:]])
+    refuse("but 1 of .* have no value .*; fill in", read_covariates, replace(cohort, participants=rows), ["age"], "it")
+    rows = rows.assign(mean_fd=np.nan)
+    refuse("fill in column 'mean_fd'$", read_covariates, replace(cohort, participants=rows), ["motion"], "it")

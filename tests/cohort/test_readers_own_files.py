@@ -213,8 +213,16 @@ NUMBERS = ["001", "002", "003", "004"]
 @pytest.mark.parametrize(
     ("files", "ids", "hint"),
     [
-        ([f"sub-{p}" for p in NUMBERS], NUMBERS, "file names begin with 'sub-'; write sub-001 in the table"),
-        ([f"study_{p}_rest" for p in NUMBERS], NUMBERS, "file names begin with 'study_'; write study_001"),
+        (
+            [f"sub-{p}" for p in NUMBERS],
+            NUMBERS,
+            "file names begin with 'sub-'; add it to the ids in the table, for example sub-001",
+        ),
+        (
+            [f"study_{p}_rest" for p in NUMBERS],
+            NUMBERS,
+            "file names begin with 'study_'; add it to the ids in the table, for example study_001",
+        ),
         (NUMBERS, [f"sub-{p}" for p in NUMBERS], "file names lack 'sub-'; leave it out in the table"),
         (NUMBERS, ["1", "2", "3", "4"], "ids in the table lack the leading zeros of the file names"),
         (NUMBERS, ["1.0", "2.0", "3.0", "4.0"], "ids became decimals (7.0); write them as text"),

@@ -101,6 +101,9 @@ def test_scans_without_a_clear_majority_are_refused_with_their_counts(tmp_path):
         r"regions that differ .* \(1, "
     )
     refuse_import(counts, src)
+    write_deviating(tmp_path / "half", dict.fromkeys(range(5), first))
+    halves = r"5 regions, while the scans of the largest group have 4 \(5, such as p05"
+    refuse_import(halves, tmp_path / "half")
     write_deviating(tmp_path / "none", dict.fromkeys(range(10), list(DEVIATIONS)[-1]))
     refuse_import(r"p00\.tsv: has a header but no frames$", tmp_path / "none")
 

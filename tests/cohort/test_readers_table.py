@@ -232,4 +232,6 @@ def test_ids_that_match_nothing_are_compared_in_a_few_seconds():
     assert (len(scans), len(layout.skipped)) == (0, 2 * n)
     layout = Layout([{"participant_id": f"{i:05d}"} for i in range(n)])
     match_by_name(layout, [Path(f"x{i:05d}_bold.csv") for i in range(n)], "participants.tsv")
-    assert "file names begin with 'x'; write x00000 in the table" in layout.skipped[0]["reason"]
+    assert (
+        "file names begin with 'x'; add it to the ids in the table, for example x00000" in layout.skipped[0]["reason"]
+    )

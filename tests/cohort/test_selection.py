@@ -168,7 +168,7 @@ def test_what_is_asked_or_said_of_columns(tmp_path):
     assert cohort.participants["sex"].isna().tolist() == [False, False, False, True]
     copies, unclear = cohort.provenance["warnings"]
     assert "column 'Sex': numbers other than --male and --female are treated as missing: 9 (1)" in unclear
-    assert "pandas gives names such as age.1 to repeated columns; brio keeps such columns" in copies
+    assert "seems to have repeated columns, numbered by pandas (age.1); brio keeps these columns" in copies
     (src / "participants.csv").write_text(text.replace("p1;A;0;1", "p1;A;0;0").replace("p3;A;1;1", "p3;A;1;0"))
     refuse_import(r"contains codes .0 \(2\), 2 \(2\)", src)
     for code, word in {";A;0;1": ";A;0;Male", ";A;1;1": ";A;1;m", ";B;0;2": ";B;0;w", ";B;1;2": ";B;1;F"}.items():

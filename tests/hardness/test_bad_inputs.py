@@ -172,7 +172,7 @@ FILES: list[tuple[str, str, Content, str]] = [
     ("a signal of 1e200", "p2.txt", b"5 2 3 4\n1 2 1e200 4\n", "p2.txt: frame 2, column 3: 1e+200 is too large"),
     ("a header with an open quote", "p2.csv", b'"a,b,c,d\n1,2,3,4\n', "p2.csv: line 1 has an unclosed quote"),
     ("a header of one long cell", "p2.csv", b"a" * 200_000 + b",b\n1,2\n", "p2.csv: line 1 has a cell of more than"),
-    ("a row that is cut short", "p2.csv", b"a,b,c,d\n1,2,3,4\n1,2\n", "line 3 has 2 cells where 4 were expected"),
+    ("a truncated row", "p2.csv", b"a,b,c,d\n1,2,3,4\n1,2\n", "line 3 has 2 cells where 4 were expected"),
     ("an archive called npy", "p2.npy", b"PK" + bytes(90), "p2.npy: is an npz archive, not an npy file; rename it"),
     ("an array without numbers", "p2.npy", npy_bytes((0, 5)), "p2.npy: the array is empty (shape (0, 5))"),
     ("text of 3 MB", "p2.csv", b"1" * BOMB, "p2.csv: takes 3 MB when unpacked"),
@@ -183,7 +183,7 @@ FILES: list[tuple[str, str, Content, str]] = [
     ),
     ("a link to itself", "p2.csv", _link_to("p2.csv"), "p2.csv: cannot be read as text (Too many levels"),
     ("a broken link", "p2.csv", _link_to("gone"), "p2.csv: cannot be read as text (No such file"),
-    ("an array that declares a terabyte", "p2.npy", TERABYTE, "p2.npy: should have 1000000000000 bytes of data"),
+    ("an array that declares a terabyte", "p2.npy", TERABYTE, "p2.npy: should have 1,000,000,000,000 bytes of data"),
     ("a negative shape", "p2.npy", npy_bytes((-2, -4), data=bytes(64)), "p2.npy: cannot be read as npy"),
     ("pickled objects", "p2.npy", npy_bytes((2, 2), "|O", b"cos\nsystem\n."), f"p2.npy: {OBJECTS}"),
     (
@@ -200,7 +200,12 @@ FILES: list[tuple[str, str, Content, str]] = [
     ),
     ("one number", "p2.npy", npy_bytes((), data=bytes(8)), "p2.npy: the array needs two axes"),
     ("an archive of 3 MB", "p2.npz", _archive(LARGE), "takes 3 MB when unpacked, but brio reads at most 1 MB"),
-    ("an archive that declares a terabyte", "p2.npz", _archive(TERABYTE), "should have 1000000000000 bytes of data"),
+    (
+        "an archive that declares a terabyte",
+        "p2.npz",
+        _archive(TERABYTE),
+        "should have 1,000,000,000,000 bytes of data",
+    ),
     ("an archive of notes", "p2.npz", _archive(b"hello", "a.txt"), "p2.npz: contains nothing, so brio cannot tell"),
     ("an archive of objects", "p2.npz", _archive(npy_bytes((2, 2), "|O")), f"p2.npz: {OBJECTS}"),
     ("an array that is none", "p2.npz", _archive(b"hello"), "p2.npz: cannot be read as npz"),
@@ -383,12 +388,12 @@ def mutate(content: bytes, rng: np.random.Generator) -> bytes:
     return content
 
 
-def test_a_binary_file_that_is_cut_short_is_named(here):
+def test_a_truncated_binary_file_is_named(here):
     for path in write_formats(here):
         if path.suffix in (".npy", ".npz", ".mat", ".nii"):
             content = path.read_bytes()
             path.write_bytes(content[: len(content) * 3 // 5])
-            refuse(f"{path.name}: .*damaged or cut short", read_series, path)
+            refuse(f"{path.name}: .*damaged or truncated", read_series, path)
 
 
 def read_anything(path: Path) -> None:

@@ -125,7 +125,7 @@ def test_each_way_to_read_sessions_gives_its_own_connectomes(reader, sessions, t
     if reader != "bids":  # where the first session is meant, unless one is asked for
         why = refuse("import", kind, tmp_path, *options, "--out", out)
         assert "46 of 46 participants have several scans" in why
-        assert "say with --sessions what to read: first" in why
+        assert "choose what to read with --sessions: first" in why
         assert ("join (" in why) == ("average (" in why) == (reader != "fc")
     said = succeed("import", kind, tmp_path, *options, "--sessions", sessions, "--out", out)
     kept, X = expect_sessions(people, sessions)

@@ -132,7 +132,7 @@ def documents(kind: type) -> st.SearchStrategy[Any]:
     ("text", "message"),
     [
         ("", "cannot be read"),
-        ("[]", "contains no JSON object"),
+        ("[]", "is not a JSON object"),
         ('{"a": 1, "a": 2}', 'has the key "a" more than once'),
         ('{"b": [{"a": 1, "a": 1}]}', 'has the key "a" more than once'),
         (f'{{"a": {"1" * 100_000}}}', "contains a whole number that is too large (100000 digits)"),

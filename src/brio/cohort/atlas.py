@@ -46,7 +46,7 @@ class Atlas:
 
     def __post_init__(self) -> None:
         if "name" not in self.rois.columns:
-            raise BrioError(f"atlas '{self.name}': the table of ROIs has no column 'name'")
+            raise BrioError(f"atlas '{self.name}': the table of ROIs has no column 'name'; add one")
         refuse_unsafe_names([self.name], "the name of an atlas")
         refuse_unsafe_cells(self.rois, f"atlas '{self.name}'")
         for column in sorted(COORDINATES & set(self.rois.columns)):
@@ -79,8 +79,8 @@ class Atlas:
         Returns
         -------
         tuple of ndarray of int64 and str, or None
-            Rows in the order of the columns, and the column of the table in which they were found. None if no column of
-            the table contains all names.
+            Rows in the order of the columns, and the column of the table in which they were found. None if none of
+            ``name``, ``code`` and ``index`` contains all names.
 
         Examples
         --------
@@ -147,7 +147,7 @@ def load_bundled_atlas(name: str) -> Atlas | None:
 
     AAL116: names and codes of Tzourio-Mazoyer et al. 2002 as in Debian's ``mricron-data`` (BSD-3-Clause), centroids
     computed from its volume. CC200: centroids computed from the volume of Craddock et al. 2012. Its ROIs have no names
-    of their own and are named by their index and the AAL region that contains most of their voxels.
+    and are named by their index and the AAL region that contains most of their voxels.
     """
     bundled_name = _ALIASES.get(name.lower())
     if bundled_name is None:
@@ -173,9 +173,9 @@ KNOWN_ATLASES = (
 def load_known_atlas(name: str) -> Atlas | None:
     """Load the table of ROIs of a well-known atlas.
 
-    The ROIs of Power and Seitzman have no names of their own and are named by their numbers. The coordinates of a
-    downloaded atlas are the centres of its regions in the image. Regions without voxels are left out, as nilearn's
-    maskers leave them out of time series. The centre of a region with parts in both hemispheres lies between them.
+    The ROIs of Power, Seitzman and BASC have no names and are named by their numbers. The coordinates of a downloaded
+    atlas are the centres of its regions in the image. Regions without voxels are left out, as nilearn's maskers leave
+    them out of time series. The centre of a region with parts in both hemispheres lies between them.
     """
     bundled = load_bundled_atlas(name)
     if bundled is not None:

@@ -321,7 +321,7 @@ class Cohort:
     provenance : dict
         Reader, source and options with which the cohort was imported.
     fingerprint : str
-        Hash of the content. It identifies the cohort in every result.
+        Hash that identifies the cohort, with its selection of scans, in every result.
     path : Path or None
         Folder from which the cohort was loaded.
 
@@ -643,7 +643,7 @@ class Cohort:
         Raises
         ------
         BrioError
-            If ``path`` is not a cohort folder, or a file in it is missing or has been changed.
+            If ``path`` is not a cohort folder, a file in it is missing, or ``cohort.json`` or a table has been changed.
         """
         folder = Path(path)
         header = read_header(folder)

@@ -45,11 +45,12 @@ def _read_column(cohort: Cohort, name: str, requester: str) -> np.ndarray:
             "add this column and import again"
         )
     if column == cohort.label_covariate:
+        remedy = "use other covariates" if requester.startswith(("harmonise", "study")) else "leave out this method"
         raise BrioError(
             f"{needed}, but the labels are computed from the column '{column}', so the method would "
-            "be given the answer; leave out this method"
+            f"be given the answer; {remedy}"
         )
-    values = cohort.participants[column]
+    values = cohort.participants[column].where(find_filled(cohort.participants, column))
     if name == "sex":
         numbers = _convert_sex(values, cohort.ids, f"{requester}: sex")
     else:
@@ -58,7 +59,8 @@ def _read_column(cohort: Cohort, name: str, requester: str) -> np.ndarray:
     missing = numbers.isna().to_numpy()
     if missing.all() or (missing.any() and name not in _MAY_BE_MISSING):
         count = f"{int(missing.sum())} of {len(missing)} scans have no value (the first is {cohort.ids[missing][0]})"
-        raise BrioError(f"{needed}, but {count}; fill in column '{column}', or leave out these scans")
+        remedy = f"fill in column '{column}'" + ("" if missing.all() else ", or leave out these scans")
+        raise BrioError(f"{needed}, but {count}; {remedy}")
     return numbers.to_numpy(dtype=float)
 
 
@@ -67,7 +69,7 @@ def _convert_numbers(values: pd.Series, names: np.ndarray, what: str, remedy: st
     numbers = pd.to_numeric(values, errors="coerce").astype(float)
     unusable = (values.notna() & ~(numbers.abs() <= LARGEST_COVARIATE)).to_numpy()
     if unusable.any():
-        problem = "not a number" if numbers[unusable].isna().iloc[0] else f"beyond {LARGEST_COVARIATE:g}"
+        problem = "not a number" if numbers[unusable].isna().iloc[0] else f"beyond {LARGEST_COVARIATE:,.0f}"
         value = f"'{values[unusable].iloc[0]}', which is {problem}"
         raise BrioError(f"{what} of participant {names[unusable][0]} is {value}; {remedy}")
     return numbers
@@ -121,7 +123,7 @@ def read_hemispheres(cohort: Cohort, requester: str) -> np.ndarray:
         side = np.sign(rois["x"].to_numpy(dtype=float).round(1)).astype(np.int64)
     else:
         lack = f"atlas '{cohort.atlas.name}' has no column 'hemi' or 'x'"
-        raise BrioError(f"{requester} needs the hemisphere of each ROI, but {lack}; add it with 'brio atlas'")
+        raise BrioError(f"{requester} needs the hemisphere of each ROI, but {lack}; add one of them with 'brio atlas'")
     if min((side < 0).sum(), (side > 0).sum()) < 2:
         raise BrioError(
             f"{requester} needs at least two ROIs in each hemisphere, but atlas '{cohort.atlas.name}' has fewer"
@@ -188,8 +190,8 @@ def relabel(cohort: Cohort, question: str, min_class: int = 5) -> Cohort:
     reserved = {*REQUIRED_COLUMNS, *TEXT_COLUMNS, "n_frames"}
     offered = [str(name) for name in cohort.participants.columns if name not in reserved]
     if column in reserved:
-        why = "ask about a covariate, not about identifiers, sites, labels or n_frames"
-        raise BrioError(f"column '{column}' cannot be used as a question: {why}")
+        remedy = "ask about a covariate, not about identifiers, sites, labels or n_frames"
+        raise BrioError(f"column '{column}' cannot be used as a question; {remedy}")
     if column not in offered:
         hint = nearest(column, offered) if offered else "the table has no covariates; add one and import again"
         raise BrioError(
@@ -318,7 +320,7 @@ def _compare_values(column: str, values: pd.Series, asked: str | None, participa
     else:
         found = [value for value in distinct if value.casefold() == _write_value(asked).casefold()]
         if not found:
-            held = shorten_list(distinct, _MOST_SHOWN)
+            held = shorten_list(distinct, _MOST_SHOWN) or "no value"
             raise BrioError(f"no participant has the value '{asked}' in column '{column}'; this column contains {held}")
         one, classes = found[0], (f"{column} other than {found[0]}", f"{column} {found[0]}")
     return np.where(text.notna(), text == one, -1).astype(np.int64), classes

@@ -352,7 +352,7 @@ def convert_fc(matrix: np.ndarray, measure: Measure, where: str) -> np.ndarray:
     if measure == "correlation":
         largest = np.abs(values).max(initial=0.0)
         if largest > 1 + 1e-6:
-            raise BrioError(f"{where}: contains {largest:.3g}, which cannot be a correlation; use --measure fisher-z")
+            raise BrioError(f"{where}: contains {largest:.7g}, which cannot be a correlation; use --measure fisher-z")
         values = np.arctanh(np.clip(values, -_LARGEST, _LARGEST))
     elif np.abs(values).max(initial=0.0) > _LARGEST_FISHER_Z:
         raise BrioError(

@@ -66,14 +66,14 @@ class Simulation:
         Number of sites, counted from the last, at which controls rather than patients have the burst. All other sites
         then agree on evidence that is misleading at these sites.
     burst_share : float
-        Share of scans with the burst in the class that has bursts at a site.
+        Expected share of scans with the burst in the class that has bursts at a site.
     burst_in_stable : bool
         Whether the burst is in half of the ROIs of the stable network instead of in the unstable network. Stable and
         unstable edges are then inside one brain network.
     dynamics : float
-        Amplitude of the slow time courses of single ROIs in patients; 0 for no slow time courses.
+        SD over time of the slow time courses of single ROIs in patients; 0 for no slow time courses.
     site_shift : float
-        Strength of all scanner effects.
+        Strength of the scanner component, and SD over sites of the coupling of the site network.
     dead_share : float
         Expected share of scans with an ROI outside the field of view.
     sessions : int
@@ -169,7 +169,7 @@ def simulate(simulation: Simulation = Simulation()) -> Cohort:  # noqa: B008 - f
     Cohort
         A cohort with the columns ``age``, ``sex``, ``tr`` and ``mean_fd``, none of which depends on the class, and with
         ``session`` and ``brio_scan_id`` if there are several sessions. ``cohort.provenance["truth"]`` lists the ROIs of
-        each brain network and, as ``dynamics``, the ROIs with slow time courses.
+        each brain network (as ``unstable``, the ROIs of the burst) and, as ``dynamics``, those with slow time courses.
         ``cohort.provenance["duplicates"]`` lists the participants with duplicated scans, each with its copy.
 
     Raises

@@ -136,9 +136,10 @@ class Connectomes:
                 self._gaps[i] = kept - kept[:1]
             self.n_frames[i] = len(frames)
             if (len(frames) < LEAST_FRAMES and not self.without_frames) or not alive[i].any():
-                usable = f"{len(frames)} valid frames and {int(alive[i].sum())} ROIs with signal are too few"
-                usable = "all correlations are 0 or missing" if self.without_frames else usable
-                raise BrioError(f"participant {cohort.ids[i]}: {usable}; exclude the scan, as 'brio audit' proposes")
+                problem = f"only {len(frames)} frames are valid, but at least {LEAST_FRAMES} are needed"
+                problem = problem if alive[i].any() else "no ROI has signal"
+                problem = "all correlations are 0 or missing" if self.without_frames else problem
+                raise BrioError(f"participant {cohort.ids[i]}: {problem}; exclude the scan, as 'brio audit' proposes")
             return frames
 
         if self.device.type == "cpu" and not self.without_frames:

@@ -82,7 +82,8 @@ def fit_combat(X: np.ndarray, site: np.ndarray, covariates: np.ndarray | None = 
     names, index = np.unique(site, return_inverse=True)
     count = np.bincount(index)
     if (count < 2).any():
-        raise BrioError(f"ComBat needs at least two scans per site, but site {names[count < 2][0]} has one")
+        few = f"ComBat needs at least two scans per site, but site {names[count < 2][0]} has one"
+        raise BrioError(f"{few}; leave out this site, or choose another harmonise.kind")
     one_hot = np.eye(len(names))[index]
     design = one_hot if covariates is None else np.hstack([one_hot, covariates])
     effects = np.linalg.lstsq(design, X, rcond=None)[0]

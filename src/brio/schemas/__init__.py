@@ -117,7 +117,7 @@ def parse_json(content: bytes, path: Path, remedy: str = REPEAT_JOB) -> dict[str
     except ValueError as error:
         raise file_error(path, f"cannot be read ({error})", remedy) from error
     if not isinstance(document, dict):
-        raise file_error(path, "contains no JSON object", remedy)
+        raise file_error(path, "is not a JSON object", remedy)
     return document
 
 

@@ -51,9 +51,10 @@ class AuditRules:
     min_class : int
         A site with fewer participants than this in a class is reported but not excluded.
     covariate_auc : float
-        The audit warns if a covariate separates the classes within sites significantly and with at least this AUC. An
-        AUC of 0.57 corresponds to a difference of 14 percentage points for a category with two values, and of 0.25 SD
-        for a normally distributed covariate.
+        The audit warns if a covariate separates the classes significantly and with at least this AUC (or at most 1
+        minus it), within sites or, if no site has both classes, over all sites. An AUC of 0.57 corresponds to a
+        difference of 14 percentage points for a category with two values, and of 0.25 SD for a normally distributed
+        covariate.
 
     Examples
     --------
@@ -96,7 +97,7 @@ class ExclusionReason:
         sentences = {
             "empty": f"no finite value in {self.atlas}",
             "dead_rois": f"{dead} ROIs without signal in {self.atlas}{column}",
-            "short": f"{self.n} valid frames in {self.atlas}",
+            "short": f"only {self.n} valid frames in {self.atlas}",
             "duplicate": f"the same scan as {copies}" + (", which is kept" if self.stays else ""),
             "conflict": f"the same scan as {copies}, but with different {' and '.join(self.differ or ())}",
         }

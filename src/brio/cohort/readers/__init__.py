@@ -234,7 +234,8 @@ def summarise_scans_to_predict(cohort: Cohort) -> str:
     unlabelled, skipped = cohort.provenance.get("unlabelled", []), cohort.provenance.get("skipped", [])
     parts = [
         f"{format_count(n_scans, 'scan')} read in the layout '{kind}' ({LAYOUTS[kind]})",
-        f"with a label: {int(cohort.labelled.sum())}" + (f" ({summarise_skipped(unlabelled)})" if unlabelled else ""),
+        f"with a label: {int(cohort.labelled.sum())}"
+        + (f" (without one: {summarise_skipped(unlabelled)})" if unlabelled else ""),
         f"skipped: {len(skipped)}" + (f" ({summarise_skipped(skipped)})" if skipped else ""),
     ]
     return "; ".join(parts)

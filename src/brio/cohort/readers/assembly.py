@@ -134,7 +134,8 @@ def _keep_majority(found: Layout, chosen: Chosen, options: ImportOptions, proble
             paths[i] = Path(place)
             reasons[i] = reason.replace(f"{paths[i].parent}{os.sep}", "")
     ((alike, n_alike),) = Counter(regions.values()).most_common(1) or [((False, ()), 0)]
-    reasons |= {i: escape_controls(_compare_regions(own, alike)) for i, own in regions.items() if own != alike}
+    most = "most scans" if 2 * n_alike > len(chosen) else "the scans of the largest group"
+    reasons |= {i: escape_controls(_compare_regions(own, alike, most)) for i, own in regions.items() if own != alike}
     if not n_alike or not reasons:
         raise problem
     if n_alike < LEAST_AGREEMENT * len(chosen):
@@ -148,16 +149,16 @@ def _keep_majority(found: Layout, chosen: Chosen, options: ImportOptions, proble
     return [item for i, item in enumerate(chosen) if i not in reasons]
 
 
-def _compare_regions(group: tuple[bool, Any], most: tuple[bool, Any]) -> str:
-    """Say how the regions of a scan differ from those of most scans."""
+def _compare_regions(group: tuple[bool, Any], most: tuple[bool, Any], others: str) -> str:
+    """Say how the regions of a scan differ from those of most scans, or of the ``others``."""
     lacking, other = sorted(set(most[1]) - set(group[1])), sorted(set(group[1]) - set(most[1]))
     if group[0] != most[0]:
-        return f"{'column names' if group[0] else 'no column names'}, unlike most scans"
+        return f"{'column names' if group[0] else 'no column names'}, unlike {others}"
     if len(group[1]) != len(most[1]):
         named = f" (without {shorten_list(lacking, 3)})" if group[0] and lacking and not other else ""
-        return f"{len(group[1])} regions, while most scans have {len(most[1])}{named}"
+        return f"{len(group[1])} regions, while {others} have {len(most[1])}{named}"
     differing = f"(for example '{other[0]}', not '{lacking[0]}')" if other else "(repeated names are in another order)"
-    return f"regions that differ from those of most scans {differing}"
+    return f"regions that differ from those of {others} {differing}"
 
 
 def _refuse_other_content(frames: np.ndarray, path: Path, found: Layout) -> None:
@@ -228,7 +229,7 @@ def _write_scans(found: Layout, chosen: Chosen, options: ImportOptions, head: di
             raise BrioError(f"{first[1]}: {problem}; transpose the files, or give --frames-in-rows if rows are frames")
         if not found.connectomes and options.labels_required and not alive.all():
             flat = atlas.rois["name"][~alive].astype(str).tolist()
-            flags = " ".join(f"--drop-roi {shlex.quote(name)}" for name in flat[:6])
+            flags = " ".join(f"--drop-roi {shlex.quote(name)}" for name in flat[:6]) + " ..." * (len(flat) > 6)
             remedy = "leave out columns that are not regions (such as constants, or a separator at the end of lines)"
             warnings.append(f"{shorten_list(flat)}: no signal in any scan; {remedy} with {flags}")
         warnings += _describe_left_out(left_out, len(sites)) + _describe_similar(Counter(filter(None, sites)))
@@ -296,7 +297,7 @@ def choose_sessions(found: Layout, sessions: str | None) -> list[tuple[Row, list
         names = ", ".join(str(row.get("session") or MISSING) for row, _ in groups[repeated[0]])
         problem = f"{len(repeated)} of {len(groups)} participants have several scans ({repeated[0]}: sessions {names})"
         remedy = (
-            "say with --sessions what to read: first (only the first scan), all (separate scans, but splits and "
+            "choose what to read with --sessions: first (only the first scan), all (separate scans, but splits and "
             "statistics are by participant)"
         )
         remedy += "" if found.connectomes else ", join (one long scan), average (mean connectome)"
@@ -358,10 +359,10 @@ def join_scans(scans: list[Series], paths: list[Path]) -> Series:
         if scan.tr != scans[0].tr:
             here, there = ("unknown" if tr is None else f"{tr} s" for tr in (scan.tr, scans[0].tr))
             problem = f"the repetition time is {here}, but {there} in {paths[0]}"
-            raise BrioError(f"{path}: {problem}; these scans cannot be joined")
+            raise BrioError(f"{path}: {problem}; scans can only be joined if it is the same")
     for i, j in combinations(range(len(frames)), 2):
         if _is_same_scan(frames[i], frames[j]):
-            remedy = "remove one of these, or import with --sessions all and list all such scans with 'brio audit'"
+            remedy = "remove one of them or, if they are two sessions, import with --sessions all and run 'brio audit'"
             raise BrioError(f"{paths[j]}: is the same scan as {paths[i]} under another name; {remedy}")
     alive = np.logical_and.reduce([find_live_rois(f) for f in frames])
     joined = np.full((sum(len(f) for f in frames), len(alive)), np.nan, dtype=np.float32)

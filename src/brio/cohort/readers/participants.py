@@ -18,6 +18,7 @@ import pandas as pd
 
 from ...console import Progress, silent
 from ...errors import BrioError, find_control, find_nearest, nearest
+from ...formatting import format_count
 from ...version import __version__
 from ..atlas import Atlas
 from ..cohort import UNNAMED_CLASSES, Cohort, find_filled
@@ -304,8 +305,9 @@ def read_participants(path: Path) -> TextTable:
             raise BrioError(f"{path}: column '{column}' appears more than once in the header")
     for number, cells in enumerate(lines[1:], start=1):
         if len(cells) < len(columns) or any(cells[len(columns) :]):
+            has = format_count(len(cells), "cell")
             remedy = f"; {series.ROW_NAMES}" if set(map(len, lines[1:])) == {len(columns) + 1} else ""
-            raise BrioError(f"{path}: row {number} has {len(cells)} cells, but the header has {len(columns)}{remedy}")
+            raise BrioError(f"{path}: row {number} has {has}, but the header has {len(columns)}{remedy}")
         rows.append({c: None if v.lower() in MISSING else v for c, v in zip(columns, cells, strict=False)})
     for column in columns:
         numbers = {value for row in rows if (value := row[column]) is not None and value.lower() not in MISSING_NUMBERS}
@@ -424,8 +426,8 @@ def find_rows(src: Path, options: ImportOptions, also: Sequence[str] = ()) -> tu
     used |= {label_column} if max(len(patients), len(controls)) < 2 else set()
     copies = [c for c in table.columns if c not in used and (m := _COPY.fullmatch(c)) and m[1] in table.columns]
     if copies:
-        problem = f"pandas gives names such as {shorten_list(copies)} to repeated columns"
-        layout.warnings += (f"{path}: {problem}; brio keeps such columns unless --ignore-columns lists them",)
+        problem = f"seems to have repeated columns, numbered by pandas ({shorten_list(copies)})"
+        layout.warnings += (f"{path}: {problem}; brio keeps these columns unless --ignore-columns lists them",)
     found = [name for name in ("session", "file") if own.get(name) in table.columns]
     names |= {own[name]: name for name in found}
     for participant, label, group, row in zip(ids, labels, groups, table.rows, strict=True):

@@ -148,8 +148,8 @@ def fetch_abide(
 ) -> Cohort:
     """Download the ROI series of ABIDE I and import them.
 
-    The series are those of the C-PAC pipeline, band-pass filtered and with global signal regression. All participants
-    are imported, whatever their quality ratings in the release; exclusions are left to the audit.
+    The series are those of the C-PAC pipeline, band-pass filtered and with global signal regression. Participants
+    are imported whatever their quality ratings in the release; exclusions are left to the audit.
 
     The release publishes no digests, so the first download cannot be checked. With ``digests``, the digests of its
     files are recorded, and every later download is compared with this record before it is imported.

@@ -14,7 +14,15 @@ import pandas as pd
 
 from ...errors import BrioError
 from ...version import __version__
-from ..atlas import KNOWN_ATLASES, Atlas, load_bundled_atlas, load_known_atlas, number_repeated_names, number_rois
+from ..atlas import (
+    KNOWN_ATLASES,
+    MATCHING_COLUMNS,
+    Atlas,
+    load_bundled_atlas,
+    load_known_atlas,
+    number_repeated_names,
+    number_rois,
+)
 from ..cohort import Cohort
 from ..values import shorten_list
 from .participants import ImportOptions, Layout, TextTable, read_participants
@@ -117,7 +125,9 @@ def _find_rows(atlas: Atlas, names: Sequence[str], where: str, source: str, reme
     """Find the row of each name, and by which column of the table."""
     match = atlas.find_rows(names)
     if match is None:
-        known = atlas.rois["name"].tolist()
+        columns = [atlas.rois[key].astype(str) for key in MATCHING_COLUMNS if key in atlas.rois]
+        names_in = [column.tolist() for column in columns if column.is_unique] or [columns[0].tolist()]
+        known = max(names_in, key=lambda own: len({*own} & {*names}))  # the column that the names seem to come from
         absent = next(name for name in names if name not in known)
         problem = f"'{absent}' has no row in table {source} ({suggest_rois(absent, known)})"
         raise BrioError(f"{where} {problem}; {remedy}")

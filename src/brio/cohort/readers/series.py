@@ -27,6 +27,7 @@ from zipfile import ZipFile
 import numpy as np
 
 from ...errors import BrioError, find_control
+from ...formatting import format_count
 from ..scans import CONTENTS, convert_frames, is_repetition_time
 
 TEXT = (".tsv", ".csv", ".txt", ".1d")  # suffixes of delimited text
@@ -165,7 +166,7 @@ def name_failure(path: Path, problem: str, remedy: str = "") -> Iterator[None]:
 
 def name_damaged_file(path: Path, file_format: str) -> AbstractContextManager[None]:
     """Turn any exception of a parser into a :class:`BrioError` that names the file."""
-    return name_failure(path, f"cannot be read as {file_format}", "; it may be damaged or cut short")
+    return name_failure(path, f"cannot be read as {file_format}", "; it may be damaged or truncated")
 
 
 def read_text_file(path: Path, file_format: str = "text") -> str:
@@ -392,7 +393,9 @@ def _has_row_names(path: Path, rows: list[tuple[int, list[str]]]) -> bool:
     differing = [(i, *pair) for i, pair in enumerate(zip(labels, names, strict=False), 1) if pair[0] != pair[1]]
     if differing and any(_parse_number(label) is None for label in labels):
         problem = "row {0} is named '{1}', but column {0} is named '{2}'".format(*differing[0])
-        raise BrioError(f"{path}: {problem}; a connectome must have the same regions in rows and columns")
+        raise BrioError(
+            f"{path}: {problem}; a connectome must have the same regions in rows and columns, in the same order"
+        )
     return labels == names
 
 
@@ -437,9 +440,9 @@ def _parse_frames(path: Path, rows: list[tuple[int, list[str]]], width: int, del
     """Parse rows at once; cell by cell where there are words for missing values, or an error to be located."""
     for number, cells in rows:
         if len(cells) != width:
-            is_first = number == rows[0][0]
-            remedy = ROW_NAMES if is_first and len(cells) == width + 1 else "the file may be damaged or cut short"
-            raise BrioError(f"{path}: line {number} has {len(cells)} cells where {width} were expected; {remedy}")
+            is_first, has = number == rows[0][0], format_count(len(cells), "cell")
+            remedy = ROW_NAMES if is_first and len(cells) == width + 1 else "the file may be damaged or truncated"
+            raise BrioError(f"{path}: line {number} has {has} where {width} were expected; {remedy}")
     text = "".join("".join(cells) for _, cells in rows)
     numbers = (cell for _, cells in rows for cell in _drop_missing(cells))
     if "," in text and delimiter != "," and has_decimal_commas(numbers, delimiter):
@@ -530,8 +533,8 @@ def load_array(path: Path, arrays: Mapping[str, StoredArray], variable: str | No
     if not preferred and len(matrices) != 1:
         shapes = ", ".join(f"{k} {'x'.join(map(str, v.shape))}" for k, v in arrays.items()) or "nothing"
         raise BrioError(
-            f"{path}: contains {shapes}, so brio cannot tell which array is the time series; save the time series "
-            "as an array with the name 'timeseries'"
+            f"{path}: contains {shapes}, so brio cannot tell which array to read; save this array under the name "
+            "'timeseries'"
         )
     return load_arrays(path, arrays, (preferred or matrices)[:1])[0]
 
@@ -565,7 +568,7 @@ def list_npy_array(path: Path) -> dict[str, StoredArray]:
         if file.read(2) == b"PK":
             raise BrioError(f"{path}: is an npz archive, not an npy file; rename it so that it ends in .npz")
         file.seek(0)
-        return {PREFERRED[0]: _declare_array(file, path, size, partial(np.load, path, allow_pickle=False))}
+        return {PREFERRED[0]: _declare_array(file, f"{path}:", size, partial(np.load, path, allow_pickle=False))}
 
 
 def list_npz_arrays(path: Path) -> dict[str, StoredArray]:
@@ -582,12 +585,12 @@ def list_npz_arrays(path: Path) -> dict[str, StoredArray]:
             name = member.filename
             if name.endswith(".npy"):
                 with archive.open(member) as stream:
-                    size, unpack = member.file_size, partial(read, name)
-                    arrays[name.removesuffix(".npy")] = _declare_array(stream, path, size, unpack)
+                    size, unpack, key = member.file_size, partial(read, name), name.removesuffix(".npy")
+                    arrays[key] = _declare_array(stream, f"{path}: array '{key}'", size, unpack)
     return arrays
 
 
-def _declare_array(stream: IO[bytes], path: Path, size: int, read: Callable[[], np.ndarray]) -> StoredArray:
+def _declare_array(stream: IO[bytes], where: str, size: int, read: Callable[[], np.ndarray]) -> StoredArray:
     """Read the header of an npy stream of ``size`` bytes, and check that it can hold what it declares."""
     version = np.lib.format.read_magic(stream)
     read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -596,7 +599,8 @@ def _declare_array(stream: IO[bytes], path: Path, size: int, read: Callable[[], 
         return StoredArray(shape, "O", 0, read)
     n_bytes, rest = math.prod(shape) * dtype.itemsize, size - stream.tell()
     if n_bytes > rest:
-        raise BrioError(f"{path}: should have {n_bytes} bytes of data, but has {rest}; it may be damaged or cut short")
+        problem = f"should have {n_bytes:,} bytes of data, but has {rest:,}"
+        raise BrioError(f"{where} {problem}; the file may be damaged or truncated")
     return StoredArray(shape, dtype.kind, n_bytes, read)
 
 

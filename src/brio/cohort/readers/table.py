@@ -156,8 +156,9 @@ def _compare_names(participants: Sequence[str], stems: Sequence[str]) -> str:
             prefixes[first[:i]] += wanted.get(first[i:], 0)
     prefix, count = max(prefixes.items(), key=lambda item: (item[1], item[0]), default=("", 0))
     if count:
-        example = f"write {prefix}{participants[0]} in the table"
-        rules[f"file names begin with '{prefix}'; {example}"] = lambda p: prefix + p in firsts
+        example = next(prefix + p for p in participants if prefix + p in firsts)
+        remedy = f"add it to the ids in the table, for example {example}"
+        rules[f"file names begin with '{prefix}'; {remedy}"] = lambda p: prefix + p in firsts
     fitting = (words for words, fits in rules.items() if 2 * sum(map(fits, participants)) > len(participants))
     return next((f" ({words})" for words in fitting), "")
 
@@ -224,7 +225,9 @@ def find_fc(src: Path, options: ImportOptions) -> Layout:
     if src.is_dir() and len(archives) != 1:
         return replace(find_files(src, options), read=read, connectomes=True)
     if not archives:
-        raise BrioError(f"{src}: is one file; give an npz file with all connectomes, or a folder with one file each")
+        raise BrioError(
+            f"{src}: is one file; give an npz file with all connectomes, or a folder with one file per scan"
+        )
     if (sessions, options.session_column) != (None, None):
         raise BrioError(
             f"{archives[0]}: contains one connectome per participant; leave out --sessions and --session-column"
