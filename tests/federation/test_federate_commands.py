@@ -93,7 +93,7 @@ def test_mail_instead_of_a_common_folder(here, sites):
         ("answer nothing site01", "nothing: "),
         ("answer site02 site01", "contains no request"),
         ("answer project nothing", "nothing: "),
-        ("answer project site01 --vectors 3", "needs 4 requests with a vector, but this site agreed to 3"),
+        ("answer project site01 --vectors 3", "needs 4 requests with a vector, but this site answers at most 3"),
         ("answer project site01 --least-per-class 40", "answers only for at least 40 of each class"),
         ("combine nothing", "nothing: contains no request"),
         ("combine project", "0 of 4 sites answered"),

@@ -20,7 +20,7 @@ def import_(
         "Layout of the files: 'pcp' (ABIDE from the Preprocessed Connectomes Project), 'dpabi' (REST-meta-MDD), "
         "'bids' (derivatives of XCP-D, giga_connectome, HALFpipe, C-PAC or CIFTI pipelines), 'fmriprep' "
         "(preprocessed images, from which time series are extracted), 'table' (a participants table and one file "
-        "per scan), 'fc' (a participants table and one connectome per participant) or 'packed' (ABIDE as 8-bit "
+        "per scan), 'fc' (a participants table and one connectome per scan) or 'packed' (ABIDE as 8-bit "
         "integers).",
     ],
     src: Annotated[Path, "Folder with the files."],

@@ -101,7 +101,8 @@ class Request:
         least = max(self.terms.n_sites, LEAST_SITES + self.terms.leaves_sites_out)
         if self.round and len(self.sites) < least:
             raise BrioError(
-                f"{len(self.sites)} of {least} sites answered: {', '.join(self.sites)}; wait for the others"
+                f"{len(self.sites)} sites answered ({', '.join(self.sites)}), but at least {least} must; wait for more "
+                "answers"
             )
         refuse_unsafe_names([*self.terms.classes, *self.sites], "a name")
         models = self.models if self.round else []
