@@ -96,7 +96,7 @@ def test_mail_instead_of_a_common_folder(here, sites):
         ("answer project site01 --vectors 3", "needs 4 requests with a vector, but this site answers at most 3"),
         ("answer project site01 --least-per-class 40", "answers only for at least 40 of each class"),
         ("combine nothing", "nothing: contains no request"),
-        ("combine project", "0 of 4 sites answered"),
+        ("combine project", "0 of at least 4 sites answered"),
         ("combine project project/request-1.brio", "is request 1 of a project, not the expected answer"),
         ("show site01/cohort.json", "is neither a request nor an answer"),
         ("show nothing", "nothing: "),
