@@ -28,7 +28,7 @@ def import_(
     atlas: Annotated[
         str | None,
         "Atlas to read, for example aal116 or cc200; required if there are several. fmriprep: a label image, or "
-        "aal116, schaefer100 to schaefer1000, harvard-oxford-cort, basc122.",
+        "aal116, schaefer100 to schaefer1000, harvard-oxford-cort, -cortl or -sub, or basc7 to basc444.",
     ] = None,
     participants: Annotated[
         Path | None, "Path of the participants table; give it if brio does not find the table."

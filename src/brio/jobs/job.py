@@ -288,7 +288,7 @@ def describe_rest(runs: Mapping[str, Method], store: RunStore) -> str:
     if not left or left.keys() != seconds.keys():
         return ""
     total = sum(n * sum(seconds[name]) / len(seconds[name]) for name, n in left.items())
-    return f"the remaining runs will take about {format_time(total)} at this rate"
+    return f"the remaining runs will take about {format_time(total)} at the rate so far"
 
 
 def check_folds(names: Sequence[str], known: Sequence[str]) -> None:

@@ -156,7 +156,7 @@ def classification_loss(logit: Tensor, batch: Batch) -> Tensor:
 
 
 class Classifier(NeuralMethod):
-    """A method whose network is built from the shape of its input and its settings; the loss is the cross-entropy."""
+    """A method whose network is built from the input shape and the settings; by default, the loss is cross-entropy."""
 
     network_class: ClassVar[type[nn.Module]]
 
