@@ -15,7 +15,7 @@ MAX_BYTES = 1 << 20
 """Maximum size of a configuration."""
 
 
-START = "'brio config run' prints a file to start from"
+START = "'brio config COMMAND' prints a file to start from"
 
 
 def read_configuration(path: Path, remedy: str = START) -> dict[str, Any]:

@@ -125,6 +125,8 @@ Count = Annotated[int, Meta(ge=1, le=10_000)]
 """Iterations, re-estimates, windows and other small numbers."""
 FederatedIterations = Annotated[int, Meta(ge=1, le=100)]
 """Iterations of a federated fit; each one after the first adds two rounds, with an answer of every site."""
+FederatedSites = Annotated[int, Meta(ge=3, le=10_000)]
+"""Sites of a federated fit; with three in a sum, no site learns the part of another by subtracting its own."""
 Width = Annotated[int, Meta(ge=1, le=8_192)]
 """Of a layer, an embedding or a kernel."""
 Heads = Annotated[int, Meta(ge=1, le=256)]

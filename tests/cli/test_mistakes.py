@@ -78,8 +78,8 @@ MISTAKES = [
     ("run cohort --method ridge --keep-all --out job", "(keep-all: false, now true)"),
     ("tune cohort --method ridge --out job", "job: was written by 'brio run', not by 'brio tune'"),
     # options in a file
-    ("run --config nowhere.toml", "nowhere.toml: cannot be read (No such file or directory); 'brio config run' prints"),
-    ("run --config scans", "brio: scans: is not a TOML file; 'brio config run' prints a file to start from\n"),
+    ("run --config nowhere.toml", "nowhere.toml: cannot be read (No such file or directory); 'brio config COMMAND'"),
+    ("run --config scans", "brio: scans: is not a TOML file; 'brio config COMMAND' prints a file to start from\n"),
     (f"{RUN} --engine cloud", "engine 'cloud' is unknown"),
     (f"{RUN} --engine dask --shard 1/2", "--shard cannot be used with --engine dask; leave out --shard"),
     (f"{RUN} --engine dask --slurm none.toml", "none.toml: cannot be read (No such file or directory); --slurm takes"),

@@ -148,15 +148,17 @@ def test_own_scans_must_be_counted_as_they_are(hospital, record, sites, project)
 def test_what_a_site_did_not_agree_to_is_refused(hospital, record, project, terms, monkeypatch):
     few, many = start(terms), start(replace(terms, iterations=3))
     apart = start(replace(terms, evaluation="leave-one-site-out"))
-    refuse(record, "needs 6 requests with a vector, but this site agreed to 4; to agree, give", hospital, many)
-    refuse(record, "needs 4 requests with a vector, but this site agreed to 3", hospital, few, Agreement(vectors=3))
+    refuse(record, "needs 6 requests with a vector, but this site answers at most 4; to agree, give", hospital, many)
+    refuse(
+        record, "needs 4 requests with a vector, but this site answers at most 3", hospital, few, Agreement(vectors=3)
+    )
     twenty = replace(apart, terms=replace(apart.terms, n_sites=20))
     refuse(record, "needs 84 requests with a vector", hospital, twenty, Agreement(leave_out=True))
     refuse(record, "to allow it, give --agree-leave-out", hospital, apart)
     refuse(record, "to allow it, give --agree-leave-out", hospital, apart, Agreement(vectors=1000))
     refuse(
         record,
-        "needs 20 requests with a vector, but this site agreed to 19",
+        "needs 20 requests with a vector, but this site answers at most 19",
         hospital,
         apart,
         Agreement(vectors=19, leave_out=True),
@@ -181,7 +183,7 @@ def test_more_sites_than_agreed_to_are_refused_once_they_are_known(hospital, rec
     agreed = Agreement(vectors=20, leave_out=True)
     hospital(run.requests[0], agreed)
     (record / own.AGREEMENT).write_text('{"vectors": 19, "leave_out": true, "least_per_class": 10}')
-    refuse(record, "agreed to 19; this number cannot be changed after", hospital, run.requests[1])
+    refuse(record, "at most 19; this number cannot be changed after", hospital, run.requests[1])
 
 
 def test_projects_of_a_cohort_count_together(hospital, mail, record, sites, terms, monkeypatch):
@@ -189,7 +191,8 @@ def test_projects_of_a_cohort_count_together(hospital, mail, record, sites, term
     second = mail(start(replace(terms, project="second")), "second.brio")
     place = record.with_name("second")
     problem = (
-        "'second' needs 4 requests with a vector in addition to the 4 of other projects, but this site agreed to 4; "
+        "'second' needs 4 requests with a vector in addition to the 4 of other projects, but this site answers at most "
+        "4; "
     )
     refuse(place, f"{problem}to agree, give --vectors 8", answer_and_record, second, sites["site01"], place)
     agreed = Agreement(vectors=8)
@@ -316,7 +319,7 @@ def test_wrong_files_leave_a_project_as_it_was(tmp_path, project):
     refuse_files("damaged.brio: is neither", [damaged, *given[1:]])
     write_message(tmp_path / "wrong.brio", replace(run.answers[0]["site01"], request="00"))
     refuse_files("'site01': its answer is to another request", [tmp_path / "wrong.brio", *given[1:]])
-    refuse_files("2 of 3 sites answered", given[:2])
+    refuse_files("2 of at least 3 sites answered", given[:2])
     path = combine_project(folder, given)
     made = read_message(path, Request)
     assert digest(made) == digest(run.requests[1])

@@ -214,7 +214,7 @@ def test_ctrl_c_says_how_to_go_on(brio, folder, finished, epochs, tmp_path):
         kill_in_epoch(2, patch, KeyboardInterrupt)
         said = brio("run", folder, "--out", out, *RUN)
     assert said.status == 130
-    assert said.err == "brio: interrupted; run the same command again to resume from there\n"
+    assert said.err == "brio: interrupted; run the same command again to resume\n"
     assert not list(out.rglob("*.partial"))
     again = brio("run", folder, "--out", out, *RUN).succeed()
     assert "resuming after epoch 1" in again.out

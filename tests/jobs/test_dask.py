@@ -187,8 +187,8 @@ def test_one_stack_for_each_free_worker_and_none_of_another_client(train, work, 
 
 def test_more_workers_than_stacks_are_worth_a_word(train):
     assert train(FakeClient("abcd")) == [
-        "some workers are idle, because the job has only 3 stacks; for more stacks, set a smaller --runs-per-stack "
-        "and use another --out"
+        "some workers are idle, because only 3 stacks are left to train; for more stacks, set a smaller "
+        "--runs-per-stack and use another --out"
     ]
 
 

@@ -152,7 +152,7 @@ REFUSED = [
         [*RIDGE, "--set", "choose_by=validation"],
         ["at least 5 sites", "add --set choose_by=source-sites"],
     ),
-    (3, 0, 3, "run", CORE, ["with both classes (found 3)", "at least 5 sites", "choose another method"]),
+    (3, 0, 3, "run", CORE, ["have both classes (found 3)", "at least 5 sites", "choose another method"]),
     (3, 0, 2, "run", ["--method", "gcn"], ["at least 5 participants of each class", "one class has 4"]),
     (
         1,

@@ -42,7 +42,7 @@ def small(cohort):
     ("change", "options", "left_out", "why"),
     [
         (lambda same: same, {}, None, ""),
-        (alike, {}, "length-only", "all scans of a site have the same length"),
+        (alike, {}, "length-only", "all scans of each site have the same length"),
         (of_sex, {}, "covariates-only", "would use sex as an input, but sex is the label here"),
         (without_motion, {}, "covariates-only", "has no column 'mean_fd'"),
         (lambda same: same, {"label": "sex"}, "covariates-only", "the labels are computed from the column"),

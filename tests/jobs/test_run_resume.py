@@ -284,7 +284,7 @@ def test_what_differs_is_described():
         "other tuned settings of method gcn",
         "setting patience of gcn: 25, now none",
         "setting refit of gcn: false, now true",
-        "scans after exclusions (see --with): 40 (fingerprint fedcba), now 39 (fingerprint a)",
+        "scans after exclusions, which depend on --with: 40 (fingerprint fedcba), now 39 (fingerprint a)",
         "threads (OMP_NUM_THREADS; results are identical only with the same number): 1, now 2",
         "protocol: loso, now kfold",
         "device: cpu, now cuda",

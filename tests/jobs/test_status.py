@@ -309,7 +309,8 @@ def test_shards_of_a_search(brio, folder, tmp_path):
     assert brio("tune", folder, "--out", tmp_path / "whole", *words).status == 0
     out = tmp_path / "out"
     said = brio("tune", folder, "--out", out, *words, "--shard", "2/2")
-    assert "the search is not finished" in said.out
+    assert "shard 2/2 of the search is finished, but other shards are not" in said.out
+    assert "run the command of every shard again to train with the chosen settings" in said.out
     assert not (out / "plan.json").exists()
     for shard in ("1/2", "2/2"):
         assert brio("tune", folder, "--out", out, *words, "--shard", shard).status == 0

@@ -243,5 +243,5 @@ def test_the_study_of_adaptation_writes_what_its_rows_say(tmp_path, monkeypatch)
     half = stats.t.ppf(0.975, len(change) - 1) * stats.sem(change) * (1 + len(change) / max(len(change) - 2, 1)) ** 0.5
     ends = points.loc[10, ["brier adapted low", "brier adapted high"]]
     assert ends.tolist() == pytest.approx([change.mean() - half, change.mean() + half])
-    assert f"10 local scans, {format_signed(change.mean(), 3)}" in stored.finding
+    assert f"10 local scans, Brier score {format_signed(change.mean(), 3)}" in stored.finding
     refuse("at least 20 scans", make_study, "adaptation", small, tmp_path / "small", exclude=False)

@@ -181,7 +181,7 @@ def test_every_label_has_the_methods_that_may_be_asked(labelled, rows, text):
     assert sorted(arms["own label"]) == sorted(METHODS)
     for label in LABELS[1:]:  # covariates-only is given age and sex
         assert sorted(arms[label]) == ["log-ridge", "ridge"]
-        assert f"Left out for '{label}', which is one of their inputs: covariates-only." in text
+        assert f"Left out for the label '{label}', because these methods use it as an input: covariates-only." in text
     for told in (text, labelled[1]):
         assert "the median of a site is computed from all its participants, because it defines the label" in told
     assert "More than one label concerns age." in text
@@ -255,7 +255,7 @@ def test_questions_of_ones_own(planted, tmp_path):
 @pytest.mark.parametrize(
     ("varying", "options", "message"),
     [
-        ("site0[2-5]", ["--fold", "site01"], "with the label 'sex', no scans remain in fold site01"),
+        ("site0[2-5]", ["--fold", "site01"], "with the label 'sex', no scans remain in these folds: site01"),
         ("site02", ["--set", "audit.min_class=0"], "with the label 'sex', 1 site has both classes, but 3 are needed"),
     ],
 )

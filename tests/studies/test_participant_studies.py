@@ -214,7 +214,7 @@ def test_the_planted_ratio_is_recovered(tmp_path, ratio):
     ("repeated", "folds", "message"),
     [
         ([], None, "no participant in this cohort has several; import repeated scans with --sessions all"),
-        (["site02"], ["site01"], "no participant in fold site01 has several; .* or choose other folds"),
+        (["site02"], ["site01"], "no participant at site01 has several; .* or choose other folds"),
         (["site01"], None, "needs at least 2 participants with several scans, but only one participant in this cohort"),
     ],
 )

@@ -187,7 +187,7 @@ def _end_when_asked() -> Iterator[None]:
 
 
 def _explain_interruption() -> NoReturn:
-    how = " to resume from there" if _asked.command in _RESUMING else " (no half-written files were left)"
+    how = " to resume" if _asked.command in _RESUMING else " (no half-written files were left)"
     interrupted = _asked.signal in (None, signal.SIGINT)
     print(f"brio: {'interrupted' if interrupted else 'terminated'}; run the same command again{how}", file=sys.stderr)
     sys.exit(130 if interrupted else 143)

@@ -20,7 +20,7 @@ def import_(
         "Layout of the files: 'pcp' (ABIDE from the Preprocessed Connectomes Project), 'dpabi' (REST-meta-MDD), "
         "'bids' (derivatives of XCP-D, giga_connectome, HALFpipe, C-PAC or CIFTI pipelines), 'fmriprep' "
         "(preprocessed images, from which time series are extracted), 'table' (a participants table and one file "
-        "per scan), 'fc' (a participants table and one connectome per participant) or 'packed' (ABIDE as 8-bit "
+        "per scan), 'fc' (a participants table and one connectome per scan) or 'packed' (ABIDE as 8-bit "
         "integers).",
     ],
     src: Annotated[Path, "Folder with the files."],
@@ -28,7 +28,7 @@ def import_(
     atlas: Annotated[
         str | None,
         "Atlas to read, for example aal116 or cc200; required if there are several. fmriprep: a label image, or "
-        "aal116, schaefer100 to schaefer1000, harvard-oxford-cort, basc122.",
+        "aal116, schaefer100 to schaefer1000, harvard-oxford-cort, -cortl or -sub, or basc7 to basc444.",
     ] = None,
     participants: Annotated[
         Path | None, "Path of the participants table; give it if brio does not find the table."

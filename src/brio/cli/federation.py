@@ -26,7 +26,7 @@ def start(
     ],
     classes: Annotated[str, "--classes", "CONTROL,PATIENT", "Names of the labels 0 and 1, as in the cohorts."],
     n_sites: Annotated[
-        settings.Count, "--sites", "Number of participating sites; the first round waits for all of them."
+        settings.FederatedSites, "--sites", "Number of participating sites; the first round waits for all of them."
     ],
     method: Annotated[str, "log-ridge or ridge."] = "log-ridge",
     penalty: Annotated[settings.Positive, "Penalty, relative to the mean squared norm of a scan's features."] = 3.0,
@@ -73,7 +73,8 @@ def answer(
     cohort: Annotated[Path, "Cohort folder of this site."],
     out: Annotated[
         Path | None,
-        "Answer file to write; by default in the folder of the request, named after the round and the site.",
+        "Answer file to write; by default in the folder of the request file, or in the folder 'answers' of a project "
+        "folder, named after the round and the site.",
     ] = None,
     vectors: Annotated[
         settings.Count | None,

@@ -127,7 +127,9 @@ Predictions = Annotated[
     list[Path] | None,
     "Folder written by 'brio predict' for new labelled scans; the report shows it as external validation; repeatable.",
 ]
-Report = Annotated[bool, "Also write table.md, sites.png and report.html to the results folder."]
+Report = Annotated[
+    bool, "Also write table.md, sites.png and a report (report.html, model card, references) to the results folder."
+]
 RecordsOnly = Annotated[bool, "Store scores and predictions, but no weights."]
 
 
@@ -146,31 +148,42 @@ class ReadingOptions:
         list[str] | None, "Column of the scan files to leave out, for example a global signal; repeatable."
     ] = None
     id_column: Annotated[
-        str | None, "bids, table, fc, dpabi: column of the participant's identifier; 'participant_id' by default."
+        str | None,
+        "bids, fmriprep, table, fc, dpabi: column of the participant's identifier; 'participant_id' by default.",
     ] = None
-    site_column: Annotated[str | None, "bids, table, fc: column of the site; 'site' by default."] = None
-    label_column: Annotated[str | None, "bids, table, fc: column of the diagnosis; 'label' by default."] = None
-    age_column: Annotated[str | None, "bids, table, fc, dpabi: column of the age; 'age' by default."] = None
-    sex_column: Annotated[str | None, "bids, table, fc, dpabi: column of the sex; 'sex' by default."] = None
-    male: Annotated[str | None, "bids, table, fc, dpabi: code for males in the sex column, if it is numeric."] = None
-    female: Annotated[str | None, "bids, table, fc, dpabi: code for females in the sex column, if it is numeric."] = (
+    site_column: Annotated[str | None, "bids, fmriprep, table, fc: column of the site; 'site' by default."] = None
+    label_column: Annotated[str | None, "bids, fmriprep, table, fc: column of the diagnosis; 'label' by default."] = (
         None
     )
-    patient: Annotated[list[str] | None, "bids, table, fc: value for patients in the label column; repeatable."] = None
-    control: Annotated[list[str] | None, "bids, table, fc: value for controls in the label column; repeatable."] = None
+    age_column: Annotated[str | None, "bids, fmriprep, table, fc, dpabi: column of the age; 'age' by default."] = None
+    sex_column: Annotated[str | None, "bids, fmriprep, table, fc, dpabi: column of the sex; 'sex' by default."] = None
+    male: Annotated[
+        str | None, "bids, fmriprep, table, fc, dpabi: code for males in the sex column, if it is numeric."
+    ] = None
+    female: Annotated[
+        str | None, "bids, fmriprep, table, fc, dpabi: code for females in the sex column, if it is numeric."
+    ] = None
+    patient: Annotated[
+        list[str] | None, "bids, fmriprep, table, fc: value for patients in the label column; repeatable."
+    ] = None
+    control: Annotated[
+        list[str] | None, "bids, fmriprep, table, fc: value for controls in the label column; repeatable."
+    ] = None
     task: Annotated[str | None, "bids, fmriprep: task to read, for example rest."] = None
     match: Annotated[str | None, "Read only files whose path contains this text; * and ? are wildcards."] = None
     runs: Annotated[
         str | None, "--runs", "bids, fmriprep: 'first' (default) reads the first run, 'concatenate' joins all runs."
     ] = None
     session_column: Annotated[
-        str | None, "bids, table, fc: column that distinguishes the scans of a participant; 'session' by default."
+        str | None,
+        "bids, fmriprep, table, fc: column that distinguishes the scans of a participant; by default 'session' (bids, "
+        "fmriprep: or 'session_id').",
     ] = None
     sessions: Annotated[
         str | None,
-        "bids, table, packed, fc: how to treat several scans of one participant. 'first' reads the first scan, "
-        "'join' makes one long scan, 'average' averages the connectomes, 'all' keeps every scan, and "
-        "splits and statistics are by participant. Imported connectomes allow only 'first' or 'all'.",
+        "bids, fmriprep, table, fc, packed: how to treat several scans of one participant. 'first' reads the first "
+        "scan, 'join' makes one long scan, 'average' averages the connectomes, 'all' keeps every scan, and splits and "
+        "statistics are by participant. Imported connectomes allow only 'first' or 'all'.",
     ] = None
 
     def to_keywords(self) -> dict[str, Any]:
@@ -181,8 +194,8 @@ class ReadingOptions:
 Where = Annotated[
     str | None,
     "Use only scans whose row in the participants table meets this condition, for example "
-    '\'age >= 18 and site in ["A", "B"]\'; rows that lack a compared value are left out. Put column names with spaces '
-    "in `backticks`.",
+    '\'age >= 18 and site in ["A", "B"]\'; scans without a value in one of the compared columns are left out. '
+    "Put column names with spaces in `backticks`.",
 ]
 Exclude = Annotated[
     Path | None,

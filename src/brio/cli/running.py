@@ -57,8 +57,9 @@ def run(
     out: options.JobOut,
     method: Annotated[
         list[str] | None,
-        "Method (see 'brio methods'); repeatable; 'all' for all. By default the methods of the --load files or, "
-        "without --load, 'recommended': log-ridge, ridge, brio and the confound baselines that suit the cohort.",
+        "Method (see 'brio methods'); repeatable; 'all' for all except variants. By default the methods of the --load "
+        "files or, without --load, 'recommended': log-ridge, ridge, brio and the confound baselines that suit the "
+        "cohort.",
     ] = None,
     label: options.Label = None,
     seeds: Annotated[
@@ -100,7 +101,8 @@ def tune(
     cohort: Annotated[Path, "Cohort folder."],
     out: options.JobOut,
     method: Annotated[
-        list[str] | None, "Method (see 'brio methods'); repeatable, or several separated by commas; 'all' for all."
+        list[str] | None,
+        "Method (see 'brio methods'); repeatable, or several separated by commas; 'all' for all except variants.",
     ] = None,
     budget: Annotated[settings.Budget, "Number of configurations to try for each method and fold."] = 4,
     oracle: Annotated[bool, "Also record the best test AUC of any configuration."] = False,
@@ -113,7 +115,7 @@ def tune(
     job: options.JobOptions,
     engine: options.SharedEngineOptions,
 ) -> None:
-    """Tune methods on the validation sites of each fold, with the same budget for each, and evaluate them.
+    """Tune methods on the validation sites of each fold, with the same budget for each method, and evaluate them.
 
     Example: brio tune cohort --method gcn --method brio --budget 4 --out tuned
     """
@@ -143,11 +145,12 @@ def verify(
         str | None, "Device for retraining; by default the device of the job (see 'brio run --help')."
     ] = None,
     predictions: Annotated[
-        list[Path] | None, "Folder written by 'brio predict' and shown in the report; repeatable."
+        list[Path] | None,
+        "Folder written by 'brio predict' that the report shows as external validation; give all of them; repeatable.",
     ] = None,
     load: options.Load = None,
 ) -> None:
-    """Recompute all numbers of finished jobs from their predictions; the exit status is 1 if any number differs."""
+    """Recompute the numbers of finished jobs from their predictions; the exit status is 1 if any number differs."""
     from ..verification import verify_folder
 
     if again and cohort is None:

@@ -32,11 +32,13 @@ def combine(request: Request, answers: Sequence[Answer]) -> Request | Model:
     by_site: dict[str, Answer] = {}
     for one in sorted(answers, key=lambda answer: answer.site):
         if request.sites and one.site not in request.sites:
-            raise BrioError(f"site '{one.site}': does not take part in '{request.terms.project}'; leave out its answer")
+            project = request.terms.project
+            raise BrioError(f"site '{one.site}': does not take part in project '{project}'; leave out its answer")
         try:
             _check_answer(request, one)
         except BrioError as error:
-            raise BrioError(f"site '{one.site}': {error}; ask for its answer to request {request.round + 1}") from None
+            remedy = f"ask for its answer to request {request.round + 1} of project '{request.terms.project}'"
+            raise BrioError(f"site '{one.site}': {error}; {remedy}") from None
         if digest(by_site.setdefault(one.site, one)) != digest(one):
             raise BrioError(f"site '{one.site}': sent two different answers; ask which one is valid")
     if missing := [name for name in request.sites if name not in by_site]:

@@ -164,7 +164,7 @@ def _check_agreed(record: Path, request: Request, agreed: Agreement, n_scans: in
     project, needed = request.terms.project, request.n_vectors
     if request.terms.leaves_sites_out and not agreed.leave_out:
         raise BrioError(
-            f"'{project}' leaves out each site in turn, which reveals more about a site; to allow it, give "
+            f"project '{project}' leaves out each site in turn, which reveals more about a site; to allow it, give "
             "--agree-leave-out"
         )
     first = record / "answer-1.brio"
@@ -172,13 +172,14 @@ def _check_agreed(record: Path, request: Request, agreed: Agreement, n_scans: in
     given = sum(_read_agreement(one).get("needed", 0) for one in others)
     if needed + given > agreed.vectors:
         more = f" in addition to the {given} of other projects" if given else ""
-        why = f"needs {needed} requests with a vector{more}, but this site agreed to {agreed.vectors}"
+        why = f"needs {needed} requests with a vector{more}, but this site answers at most {agreed.vectors}"
         remedy = f"to agree, give --vectors {needed + given} with the first answer"
         if first.exists():
             remedy = "this number cannot be changed after the first answer; ask for a new project"
-        raise BrioError(f"'{project}' {why}; {remedy}")
+        raise BrioError(f"project '{project}' {why}; {remedy}")
     if first.exists():  # without those that audit and question leave out
         n_scans = int(read_message(first, Answer).sums[ALL]["n"].sum())
     if SCANS_FOR_EACH_VECTOR * (needed + given) > n_scans:
         why = f"{needed + given} requests with a vector are too many for the {n_scans} scans of this site"
-        raise BrioError(f"'{project}': {why}; ask for an evaluation by site models, or for fewer iterations")
+        remedy = "an evaluation by site models, or for fewer" if request.terms.leaves_sites_out else "fewer"
+        raise BrioError(f"project '{project}': {why}; ask for {remedy} iterations")

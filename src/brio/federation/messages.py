@@ -100,9 +100,8 @@ class Request:
             raise BrioError(f"asks for round {self.round + 1}, but there are only {len(self.terms.rounds)} rounds")
         least = max(self.terms.n_sites, LEAST_SITES + self.terms.leaves_sites_out)
         if self.round and len(self.sites) < least:
-            raise BrioError(
-                f"{len(self.sites)} of {least} sites answered: {', '.join(self.sites)}; wait for the others"
-            )
+            names = f": {', '.join(self.sites)}" if self.sites else ""
+            raise BrioError(f"{len(self.sites)} of at least {least} sites answered{names}; wait for more answers")
         refuse_unsafe_names([*self.terms.classes, *self.sites], "a name")
         models = self.models if self.round else []
         if sorted(self.shown) != sorted(models) or any(len(self.shown[model]) != self.round for model in models):

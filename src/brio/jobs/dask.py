@@ -386,9 +386,9 @@ class _Dispatch:
                 if given and first:
                     first = False
                     if n_free > len(given) and any(len(stack) > 1 for stack in self.plan.document.stacks):
-                        n_stacks = format_count(len(self.costs), "stack")
+                        n_stacks = format_count(len(given), "stack is", "stacks are")
                         self.job.say(
-                            f"some workers are idle, because the job has only {n_stacks}; for more stacks, set a "
+                            f"some workers are idle, because only {n_stacks} left to train; for more stacks, set a "
                             "smaller --runs-per-stack and use another --out"
                         )
                 if self.running:  # workers may come meanwhile, or other clients go

@@ -288,7 +288,7 @@ def describe_rest(runs: Mapping[str, Method], store: RunStore) -> str:
     if not left or left.keys() != seconds.keys():
         return ""
     total = sum(n * sum(seconds[name]) / len(seconds[name]) for name, n in left.items())
-    return f"the remaining runs will take about {format_time(total)} at this rate"
+    return f"the remaining runs will take about {format_time(total)} at the rate so far"
 
 
 def check_folds(names: Sequence[str], known: Sequence[str]) -> None:
@@ -348,7 +348,9 @@ def explain_missing_validation(method: Method, n_sites: int, too_few_sites: bool
     why = "validation_sites=0 leaves none"
     if too_few_sites:
         needed = least + protocol.USUAL_VALIDATION_SITES
-        why = f"a split with validation sites requires at least {needed} sites with both classes (found {n_sites})"
+        why = (
+            f"by default, validation sites are used only if at least {needed} sites have both classes (found {n_sites})"
+        )
     ways_out = [f"add --set {setting}" if setting else "choose another method"]
     if n_sites > least:
         most = "" if n_sites == least + 1 else f" or more (at most {n_sites - least})"

@@ -133,7 +133,7 @@ def start_job(spec: JobSpec, progress: Progress = silent, say: Say = ignore) -> 
         if is_label_sex(job.cohort):
             unsuited["covariates-only"] = "would use sex as an input, but sex is the label here"
         if (pd.Series(job.cohort.n_frames).groupby(job.cohort.sites).nunique() == 1).all():
-            unsuited["length-only"] = "cannot work, because all scans of a site have the same length"
+            unsuited["length-only"] = "cannot work, because all scans of each site have the same length"
         if reason := _explain_missing_inner_folds(job):
             unsuited["brio"] = f"cannot choose its number of epochs: {reason}"
         for name in [name for name in names if name in unsuited and name not in spec.methods]:
@@ -193,8 +193,22 @@ def describe_shard(shard: Shard, finished: bool, out: Path) -> str:
     """Report that a shard is trained, and what is left to do."""
     if shard == PLAN_ONLY:
         return f"the job is planned, but nothing was trained; 'brio status {out}' shows its progress"
-    rest = "all runs are finished" if finished else (f"other runs are not ('brio status {out}' shows their progress)")
-    return f"shard {shard[0]}/{shard[1]} is finished; {rest}. To write the tables, run the same command without --shard"
+    rest = "all runs are finished. To"
+    if not finished:
+        rest = f"other runs are not ('brio status {out}' shows their progress). When all runs are finished, to"
+    return f"shard {shard[0]}/{shard[1]} is finished; {rest} write the tables, run the same command without --shard"
+
+
+def describe_search_shard(shard: Shard, out: Path) -> str:
+    """Report that a shard of a search is trained while others are not, and what is left to do."""
+    progress = f"'brio status {out}' shows the progress"
+    if shard == PLAN_ONLY:
+        return f"the search is planned, but nothing was trained; {progress}"
+    return (
+        f"shard {shard[0]}/{shard[1]} of the search is finished, but other shards are not ({progress}). When the "
+        "search is finished, run the command of every shard again to train with the chosen settings, and then run the "
+        "same command without --shard to write the tables"
+    )
 
 
 def train_final_runs(job: Job, method: Method, runs: Sequence[Run], folder: Path) -> list[FittedRun]:
@@ -244,8 +258,7 @@ def tune_job(
     with open_job(job, _plan_search(job, drawn), out / SEARCH, allow_other_device=planned) as (plan, store):
         train_stacks(job, plan, store, allow_divergence=True)
         if job.shard is not None and not all(key in store for key in plan.runs):
-            say("the search is not finished; when all shards are finished, run the command of every shard again")
-            say(describe_shard(job.shard, False, out))
+            say(describe_search_shard(job.shard, out))
             return None
         record, table = _choose_settings(job, plan, store, drawn, budget=budget, oracle=oracle)
         if job.shard is None:  # every shard makes the same choice; the command without one stores it

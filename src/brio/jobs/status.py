@@ -62,4 +62,4 @@ def _describe_job(folder: Path) -> list[str]:
     seconds = missing * seconds_per_run + sum(measured.values())
     workers = len({(heartbeat.host, heartbeat.process) for heartbeat in running})
     pace = f"with {format_count(workers, 'worker', 'workers')}" if workers else "once a worker is available"
-    return [*lines, f"  time left: about {format_time(seconds / max(1, workers))} {pace}, at the current rate"]
+    return [*lines, f"  time left: about {format_time(seconds / max(1, workers))} {pace}, at the rate so far"]

@@ -156,7 +156,7 @@ def classification_loss(logit: Tensor, batch: Batch) -> Tensor:
 
 
 class Classifier(NeuralMethod):
-    """A neural network built from the settings of the method; by default its loss is the cross-entropy."""
+    """A method whose network is built from the input shape and the settings; by default, the loss is cross-entropy."""
 
     network_class: ClassVar[type[nn.Module]]
 
@@ -291,9 +291,9 @@ class Dropout(StepLayer):
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Compute x W^T + b, with the graph as the first axis of x.
 
-    The gradient of a small weight is a sum over all ROIs (or edges) of all graphs in the batch. A single sum of this
-    kind keeps few processors of a GPU busy. On a GPU, the graphs are therefore split into groups, and the sums of the
-    groups are added at the end.
+    The gradient of a small weight matrix is a sum over all ROIs (or edges) of all graphs in the batch. A single sum of
+    this kind keeps few processors of a GPU busy. On a GPU, the graphs are therefore split into groups, and the sums of
+    the groups are added at the end.
 
     Shapes: x [B, ..., n_in], weight [n_out, n_in], bias [n_out]; returns [B, ..., n_out].
     """
@@ -455,7 +455,7 @@ class GATLayer(nn.Module):
     def forward(self, H: Tensor, mask: Tensor, step: StepContext | None = None) -> Tensor:
         """Update the states of the nodes.
 
-        Shapes: H [B, P, n_in], mask [B, P, P]; returns [B, P, heads * n_out] or [B, P, n_out].
+        Shapes: H [B, P, n_in], mask [B, P, P]; returns [B, P, heads * n_out], or [B, P, n_out] unless ``concat``.
         """
         x = linear(H, self.weight).unflatten(-1, (self.heads, -1))  # [B, P, heads, d]
         to, of = (x * self.receive).sum(-1), (x * self.send).sum(-1)  # [B, P, heads]

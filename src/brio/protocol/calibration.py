@@ -124,8 +124,8 @@ def roc_band(
         curves.append(np.mean([np.interp(grid, *step) for step in steps], axis=0))
         areas.append(np.mean([np.trapezoid(true, false) for false, true in steps]))
     if not curves:
-        where = "; ".join(one_class_units) or "no site"
-        raise BrioError(f"no ROC curve can be computed: only one class at {where}")
+        why = f"only one class at {'; '.join(one_class_units)}" if one_class_units else "there are no predictions"
+        raise BrioError(f"no ROC curve can be computed: {why}")
     limits = (0.0, 1.0)
     band = np.array([t_interval(rates, correction, limits=limits) for rates in np.transpose(curves)])
     mean = np.mean(curves, axis=0)

@@ -270,7 +270,8 @@ def compare_family(
         raise BrioError(f"reference method '{reference}' has no scores; {nearest(reference, names)}")
     pairs = list(combinations(names, 2)) if reference is None else [(m, reference) for m in names if m != reference]
     if not pairs:
-        raise BrioError(f"only {', '.join(names) or 'nothing'} has scores; a comparison needs two methods")
+        scored = f"only {names[0]} has scores" if names else "no method has scores"
+        raise BrioError(f"{scored}; a comparison needs two methods")
     column = dict(zip(names, scores.to_numpy(dtype=float, na_value=np.nan).T, strict=True))
     differences = [
         compare_by_corrected_t(column[a], column[b], correction, lower_is_better=lower_is_better, margin=margin)

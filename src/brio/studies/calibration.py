@@ -358,15 +358,14 @@ def _describe_sizes(name: str, points: pd.DataFrame) -> str:
     """Describe the changes of scores for each number of local scans, for one method."""
     columns = points.index, _format_changes(points, "brier adapted", 3), _format_changes(points, "accuracy adapted", 1)
     changes = [
-        f"with {size} local scans, {brier} and {accuracy} points ({n_sites} sites)"
+        f"with {size} local scans, Brier score {brier} and accuracy {accuracy} points ({n_sites} sites)"
         for size, brier, accuracy, n_sites in zip(*columns, points["sites"], strict=True)
         if size
     ]
     none = points.loc[0]
     return (
         f"{display_method(name)}: without adaptation, the Brier score is {none['brier']:.3f} and the accuracy "
-        f"{none['accuracy']:.1f}% (means over {none['sites']:.0f} test sites). Changes in Brier score and accuracy: "
-        f"{'; '.join(changes)}."
+        f"{none['accuracy']:.1f}% (means over {none['sites']:.0f} test sites). Changes: {'; '.join(changes)}."
     )
 
 

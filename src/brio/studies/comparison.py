@@ -88,7 +88,7 @@ def compare_ablations(context: StudyContext, arms: list[Arm]) -> Finding:
     by_arm = summary.set_index("arm")
     n_lower, mean = (by_arm.loc[list(PAPERS), "minus brio"] < 0).sum(), by_arm["AUC"]
     text = [
-        f"BRIO has a higher mean AUC than {n_lower} of the paper's four ablations.",
+        f"BRIO has a higher mean AUC than {n_lower or 'none'} of the paper's four ablations.",
         *describe_differences(summary, "brio"),
         f"Alignment changes the mean AUC of the backbone by {mean['brio'] - mean['backbone']:+.1f} points, and by "
         f"{mean['brio-shuffled'] - mean['backbone-shuffled']:+.1f} points if site names are shuffled among the "
@@ -212,8 +212,10 @@ def _explain_left_out(context: StudyContext, methods: list[str], questions: list
         missing = {name: why for name in methods if (why := job.missing_inputs(name))}
         given = [n for n in missing if job.cohort.label_covariate in map(COVARIATE_COLUMNS.get, find_method(n).needs)]
         if given:
-            sentences.append(f"Left out for '{question}', which is one of their inputs: {', '.join(given)}.")
-        sentences += [f"Left out for '{question}': {why}." for name, why in missing.items() if name not in given]
+            why = "because these methods use it as an input"
+            sentences.append(f"Left out for the label '{question}', {why}: {', '.join(given)}.")
+        others = [why for name, why in missing.items() if name not in given]
+        sentences += [f"Left out for the label '{question}': {why}." for why in others]
     return sentences
 
 

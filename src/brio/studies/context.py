@@ -276,8 +276,9 @@ class StudyContext:
                 known = list_fold_names(job.cohort, spec.protocol, spec.protocol_settings)
                 folds = [fold for fold in spec.folds if fold in known]
                 if not folds:
+                    named = ", ".join(spec.folds)
                     raise BrioError(
-                        f"with the label '{label}', no scans remain in fold {', '.join(spec.folds)}; choose other folds"
+                        f"with the label '{label}', no scans remain in these folds: {named}; choose other folds"
                     )
                 job = job.with_spec(folds=folds)
             self.say(f"{label}: {describe_question(job.cohort_before_exclusions)}")

@@ -400,7 +400,7 @@ def _list_repeated_arms(context: StudyContext) -> list[Arm]:
     _, n_scans = np.unique(cohort.participant_ids[tested], return_counts=True)
     n_repeated = int((n_scans > 1).sum())
     if n_repeated < LEAST_PARTICIPANTS:
-        where = "in this cohort" if folds is None else f"in fold {', '.join(folds)}"
+        where = "in this cohort" if folds is None else f"at {', '.join(folds)}"
         raise BrioError(
             f"study 'retest' needs at least {LEAST_PARTICIPANTS} participants with several scans, but "
             f"{'only one' if n_repeated else 'no'} participant {where} has several; import repeated scans with "

@@ -36,7 +36,7 @@ def fit_logistic_path(
             return point[:-1], point[-1]
         step = columns.solve_newton(logit, gradient, np.minimum(0.1, np.sqrt(size / len(z))) * size)
         point = columns.descend(point, logit, np.where(size > enough, step, 0.0), gradient)
-    raise BrioError(f"logistic regression did not converge in {_NEWTON_STEPS} steps; use a larger penalty")
+    raise BrioError(f"logistic regression did not converge in {_NEWTON_STEPS} steps; use a larger least_penalty")
 
 
 class _Columns:
