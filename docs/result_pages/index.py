@@ -17,22 +17,22 @@ from .markdown import in_words, list_fixed
 from .unseen_sites import FOLDERS, networks
 
 WORDS = {
-    "agrees": "agree with our results",
+    "agrees": "agree",
     "in part": "agree in part",
-    "not significant": "are not confirmed (most comparisons are not significant)",
+    "not significant": "are not confirmed (most of their comparisons are not significant)",
     "does not hold": "do not hold",
     "contradicted": "are contradicted",
 }
 ONE = {
-    "agrees": "agrees with our results",
+    "agrees": "agrees",
     "in part": "agrees in part",
-    "not significant": "is not confirmed (most comparisons are not significant)",
+    "not significant": "is not confirmed (most of its comparisons are not significant)",
     "does not hold": "does not hold",
     "contradicted": "is contradicted",
 }
 LABELS = {
     "brio": "BRIO (`brio`)",
-    "network": "best neural network in hindsight",
+    "network": "best neural network by these scores",
     "ridge": "ridge regression (`ridge`)",
     "fc-tangent-ridge": "ridge with tangent space (`fc-tangent-ridge`)",
     "log-ridge": "ridge on the matrix logarithm of connectomes (`log-ridge`)",

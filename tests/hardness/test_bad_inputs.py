@@ -175,7 +175,7 @@ FILES: list[tuple[str, str, Content, str]] = [
     ("a truncated row", "p2.csv", b"a,b,c,d\n1,2,3,4\n1,2\n", "line 3 has 2 cells where 4 were expected"),
     ("an archive called npy", "p2.npy", b"PK" + bytes(90), "p2.npy: is an npz archive, not an npy file; rename it"),
     ("an array without numbers", "p2.npy", npy_bytes((0, 5)), "p2.npy: the array is empty (shape (0, 5))"),
-    ("text of 3 MB", "p2.csv", b"1" * BOMB, "p2.csv: takes 3 MB when unpacked"),
+    ("text of 3 MB", "p2.csv", b"1" * BOMB, "p2.csv: contains 3 MB of data"),
     ("a scan without an end", "p2.csv", _link_to("/dev/zero"), f"p2.csv: cannot be read as text {PIPE}"),
     *(
         (f"a pipe for {kind}", f"p2.{suffix}", _make_pipe, f"p2.{suffix}: cannot be read as {kind} {PIPE}")
@@ -199,7 +199,7 @@ FILES: list[tuple[str, str, Content, str]] = [
         "p2.npy: the array must contain real numbers, but contains complex numbers",
     ),
     ("one number", "p2.npy", npy_bytes((), data=bytes(8)), "p2.npy: the array needs two axes"),
-    ("an archive of 3 MB", "p2.npz", _archive(LARGE), "takes 3 MB when unpacked, but brio reads at most 1 MB"),
+    ("an archive of 3 MB", "p2.npz", _archive(LARGE), "contains 3 MB of data, but brio reads at most 1 MB"),
     (
         "an archive that declares a terabyte",
         "p2.npz",
@@ -256,7 +256,7 @@ SIDECARS: list[tuple[str, Content, str]] = [
     ("a list", "[1, 2]", ".json: must contain a JSON object"),
     ("half an object", '{"RepetitionTime": ', ".json: is not valid JSON"),
     ("bytes that are no text", b"\xff{}", ".json: cannot be read as JSON (byte 0xff in line 1"),
-    ("3 MB", json.dumps({"a": "x" * BOMB}), ".json: takes 3 MB when unpacked"),
+    ("3 MB", json.dumps({"a": "x" * BOMB}), ".json: contains 3 MB of data"),
 ]
 """Sidecars of the first time series, and the answer."""
 SIDECAR = "sub-001/func/sub-001_task-rest_atlas-Tian_timeseries.json"

@@ -44,7 +44,7 @@ def describe_validation(validation: Validation) -> str:
     text = f"{title} reaches an AUC of {format_whole(auc.value)}%{interval} {scans}"
     expected = validation.expected.get("auc")
     if expected is None or expected.value is None:
-        return f"{text}; there is no expected AUC, because the model was not evaluated."
+        return f"{text}; there is no expected AUC, because the model was fitted without an evaluation."
     return f"{text}; the expected AUC was {format_whole(expected.value)}%."
 
 

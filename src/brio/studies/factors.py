@@ -316,7 +316,7 @@ def shorten_scans(context: StudyContext, arms: list[Arm]) -> Finding:
         text.append(f"Change in mean AUC with {share:g}% of the frames, in points: {changes}.")
         if len(means) > 1:
             differences = _list_differences(change, share, reference)
-            text.append(f"Difference from the change of {display_name(reference)}, in points: {differences}.")
+            text.append(f"Change minus that of {display_name(reference)}, in points: {differences}.")
     summary = means.rename(columns=lambda share: f"change at {share:g}%").join(collect_facts(rows)).reset_index()
     return Finding(rows, summary, text, lambda: _draw_lengths(change))
 

@@ -133,7 +133,7 @@ def require_bounded(size: int, path: Path, share: float = 1.0) -> None:
     """Refuse a size that is implausible for a scan or a table."""
     limit = find_limit() * share
     if size > limit:
-        problem = f"takes {size / 2**20:,.0f} MB when unpacked, but brio reads at most {limit / 2**20:,.0f} MB"
+        problem = f"contains {size / 2**20:,.0f} MB of data, but brio reads at most {limit / 2**20:,.0f} MB"
         remedy = f"set the environment variable {LIMIT_VARIABLE} to {math.ceil(size / share / 2**20)}"
         raise BrioError(f"{path}: {problem}; if this size is correct, {remedy}")
 
