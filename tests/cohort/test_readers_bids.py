@@ -222,7 +222,7 @@ def test_joined_runs_by_name_with_dead_rois():
     assert np.argwhere(np.isnan(joined[:, :4])).tolist() == [[3, 0]]
     np.testing.assert_allclose(joined[11:, 1], (y[:, 1] - y[:, 1].mean()) / y[:, 1].std(), rtol=1e-4, atol=1e-5)
     refuse(
-        r"b: the repetition time is 2 s, but 1 s in a",
+        r"b: the repetition time is 2.0 s, but 1.0 s in a",
         join_scans,
         [Series(x, None, 1.0), Series(x, None, 2.0)],
         paths,

@@ -93,7 +93,7 @@ def test_table_asks_what_to_do(table, tmp_path):
 @pytest.mark.parametrize("times", [(2.0, None), (None, 2.0)])
 def test_scans_that_differ_in_repetition_time_are_not_joined(times):
     parts = [Series(scan(i), tr=tr) for i, tr in enumerate(times)]
-    here, there = ("unknown" if tr is None else "2 s" for tr in reversed(times))
+    here, there = ("unknown" if tr is None else "2.0 s" for tr in reversed(times))
     message = f"b: the repetition time is {here}, but {there} in a; scans can only be joined if it is the same"
     refuse(message, join_scans, parts, [Path("a"), Path("b")])
 

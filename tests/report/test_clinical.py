@@ -368,7 +368,7 @@ def test_validation_is_named_only_where_there_was_some(copy, rewrite, page):
     assert "with the highest AUC on inner folds" in text
     assert "AUC on inner folds by epoch" in text
     for words in (text, (copy / "MODEL_CARD.md").read_text()):
-        assert "there were no validation scans" in words
+        assert "There were no validation scans" in words
     for path in copy.glob("runs/*/run.json"):
         change_json(path, lambda record: record["row"].update(validation_auc=None))
     text = rewrite()
