@@ -274,3 +274,10 @@ def test_an_atlas_is_added_by_order(folder, tmp_path):
     named, _ = add_atlas(others, tmp_path / "mine.tsv", tmp_path / "b", by_order=True)
     check(named.atlas.rois, name=list("abcd"), x=TABLE["x"])
     refuse("power264: has 264 ROIs, but cohort 'in memory' has 4", add_atlas, unnamed, "power264", tmp_path / "c")
+
+
+def test_repeated_names_cannot_be_found():
+    atlas = Atlas("mine", pd.DataFrame({"name": ["left", "left"]}))
+    refuse(
+        "names are repeated in table rois.tsv; rename", _find_rows, atlas, ["left"], "scan.csv:", "rois.tsv", "rename"
+    )

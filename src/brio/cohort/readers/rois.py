@@ -128,8 +128,10 @@ def _find_rows(atlas: Atlas, names: Sequence[str], where: str, source: str, reme
         columns = [atlas.rois[key].astype(str) for key in MATCHING_COLUMNS if key in atlas.rois]
         names_in = [column.tolist() for column in columns if column.is_unique] or [columns[0].tolist()]
         known = max(names_in, key=lambda own: len({*own} & {*names}))  # the column that the names seem to come from
-        absent = next(name for name in names if name not in known)
-        problem = f"'{absent}' has no row in table {source} ({suggest_rois(absent, known)})"
+        absent = next((name for name in names if name not in known), None)
+        problem = f"'{absent}' has no row in table {source} ({suggest_rois(absent or '', known)})"
+        if absent is None:
+            problem = f"regions cannot be found by name, because names are repeated in table {source}"
         raise BrioError(f"{where} {problem}; {remedy}")
     return match
 

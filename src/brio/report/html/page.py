@@ -76,8 +76,8 @@ def encode_image(name: str, content: bytes) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
 
 
-def render_markdown(text: str, open_rows: int = MAX_OPEN_ROWS, images: Mapping[str, str] | None = None) -> str:
-    """Render Markdown as HTML with typographic signs, and fold tables with more rows than may be open.
+def render_markdown(text: str, open_rows: int | None = MAX_OPEN_ROWS, images: Mapping[str, str] | None = None) -> str:
+    """Render Markdown as HTML with typographic signs, and fold tables of more than ``open_rows`` rows (None: no table).
 
     HTML in the text is escaped. An image must be one of ``images``, which have data URLs; without ``images``, an image
     of the text becomes a link, because it may need a network.
@@ -98,13 +98,13 @@ def render_markdown(text: str, open_rows: int = MAX_OPEN_ROWS, images: Mapping[s
     return re.sub(r"<table>.*?</table>", lambda match: _wrap_table(match[0], open_rows), rendered, flags=re.DOTALL)
 
 
-def _wrap_table(table: str, open_rows: int) -> str:
+def _wrap_table(table: str, open_rows: int | None) -> str:
     """Fold a long table; on narrow screens, where rows are cards, every cell has the heading of its column."""
     headings = cycle(re.sub(r"<[^>]+>", "", heading) for heading in re.findall(r"<th[^>]*>(.*?)</th>", table))
     table = re.sub(r"<td", lambda _: f'<td data-label="{next(headings)}"', table)
     scrollable = f'<div class="scroll cards" tabindex="0" role="region" aria-label="Table">{table}</div>'
     n_rows = table.count("<tr>") - 1
-    if n_rows <= open_rows:
+    if open_rows is None or n_rows <= open_rows:
         return scrollable
     return f'<details class="printed"><summary>Table, {n_rows} rows</summary>{scrollable}</details>'
 
