@@ -7,6 +7,7 @@ from functools import cache
 import pandas as pd
 
 from brio.formatting import state_p
+from brio.methods.registry import find_method
 from brio.protocol import PeopleEstimate, adjust_holm
 from brio.report.comparisons import gather_jobs, paper_figures
 from brio.results import PAIR_WEIGHTED, assess_auc
@@ -97,6 +98,11 @@ def count_above_paper(atlas: str) -> int:
 def family_of(name: str) -> str:
     """Return the family of a method."""
     return read_methods(FOLDERS["aal116"])[name].family
+
+
+def describe_provenance(name: str) -> str:
+    """Return where a method comes from, in the words of today's catalogue: stored runs have the words of their day."""
+    return str(find_method(name).provenance)
 
 
 @cache
