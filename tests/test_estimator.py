@@ -545,7 +545,7 @@ def test_scans_with_rois_in_rows_are_refused_without_an_atlas(ridge):
         ({"sites": None}, r"needs the site of every scan: .* params=\{'sites': sites\} to cross_validate"),
         (
             {"sites": ["A"] * 60},
-            "1 of the 1 sites have both classes, but 2 are needed for validation and at least 2 as source sites",
+            "1 of the 1 sites have both classes, but a fold needs 2 validation sites and at least 2 source sites",
         ),
         ({"sites": np.array(["A", "B", "C"])[np.arange(60) // 20]}, "3 of the 3 sites"),
         ({"sites": SITES[:-1]}, "inconsistent numbers of samples"),

@@ -134,7 +134,7 @@ def test_questions_that_cannot_be_asked(cohort, question, told):
 def test_what_the_label_is_made_of_is_given_to_no_method(cohort):
     asked = relabel(cohort, "age>site-median")
     assert read_covariates(asked, ["sex"], "it").shape == (len(asked), 1)
-    message = "it needs the age .* are computed from the column .*, so the method would be given the answer"
+    message = "it needs the age .* are computed from the column 'age'; leave out this method"
     refuse(message, read_covariates, asked, ["sex", "age"], "it")
     refuse("'covariates-only' needs the age", brio.run, cohort, ["covariates-only"], label="age>site-median")
     settings = {"harmonise.kind": "residualise", "harmonise.covariates": "sex"}

@@ -134,3 +134,10 @@ def test_every_number_that_leaves_is_described(project):
             for sums in request.shown.get(ALL, ()):
                 assert all(f"- `{name}`: " in text for name in sums)
             assert all(f"- sums over all sites except {site}:" in text for site in request.models[1:] if request.round)
+
+
+@pytest.mark.parametrize("evaluation", ["site-models", "leave-one-site-out"])
+def test_a_site_is_told_how_many_requests_with_a_vector_it_will_answer(project, evaluation):
+    run = project(evaluation=evaluation)
+    counted = [answers["site01"].sums for answers in run.answers[1:-1]]
+    assert {request.n_vectors for request in run.requests} == {sum(map(len, counted))}

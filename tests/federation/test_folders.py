@@ -153,18 +153,18 @@ def test_what_a_site_did_not_agree_to_is_refused(hospital, record, project, term
         record, "needs 4 requests with a vector, but this site answers at most 3", hospital, few, Agreement(vectors=3)
     )
     twenty = replace(apart, terms=replace(apart.terms, n_sites=20))
-    refuse(record, "needs 84 requests with a vector", hospital, twenty, Agreement(leave_out=True))
+    refuse(record, "needs 80 requests with a vector", hospital, twenty, Agreement(leave_out=True))
     refuse(record, "to allow it, give --agree-leave-out", hospital, apart)
     refuse(record, "to allow it, give --agree-leave-out", hospital, apart, Agreement(vectors=1000))
     refuse(
         record,
-        "needs 20 requests with a vector, but this site answers at most 19",
+        "needs 16 requests with a vector, but this site answers at most 15",
         hospital,
         apart,
-        Agreement(vectors=19, leave_out=True),
+        Agreement(vectors=15, leave_out=True),
     )
-    agreed = Agreement(vectors=20, leave_out=True)
-    refuse(record, "20 requests with a vector are too many for the 22 scans", hospital, apart, agreed)
+    agreed = Agreement(vectors=16, leave_out=True)
+    refuse(record, "16 requests with a vector are too many for the 22 scans", hospital, apart, agreed)
     monkeypatch.setattr(own, "SCANS_FOR_EACH_VECTOR", 0.5)  # as at a site with many scans
     hospital(apart, agreed)
     refuse(
@@ -180,10 +180,10 @@ def test_what_a_site_did_not_agree_to_is_refused(hospital, record, project, term
 def test_more_sites_than_agreed_to_are_refused_once_they_are_known(hospital, record, project, monkeypatch):
     monkeypatch.setattr(own, "SCANS_FOR_EACH_VECTOR", 0.5)
     run = project(evaluation="leave-one-site-out")
-    agreed = Agreement(vectors=20, leave_out=True)
+    agreed = Agreement(vectors=16, leave_out=True)
     hospital(run.requests[0], agreed)
-    (record / own.AGREEMENT).write_text('{"vectors": 19, "leave_out": true, "least_per_class": 10}')
-    refuse(record, "at most 19; this number cannot be changed after", hospital, run.requests[1])
+    (record / own.AGREEMENT).write_text('{"vectors": 15, "leave_out": true, "least_per_class": 10}')
+    refuse(record, "at most 15; this number cannot be changed after", hospital, run.requests[1])
 
 
 def test_projects_of_a_cohort_count_together(hospital, mail, record, sites, terms, monkeypatch):

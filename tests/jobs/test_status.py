@@ -231,9 +231,9 @@ def test_shards_make_up_the_job(brio, folder, whole, tmp_path, monkeypatch):
     assert len(stacks) == N_STACKS
     assert runs_of(out) == set(stacks[1])
     assert not (out / "results.csv").exists()
-    assert "other runs are not" in said.out
+    assert "but other shards are not" in said.out
     said = brio("run", folder, "--out", out, *RIDGE, "--shard", "1/2")
-    assert "all runs are finished" in said.out
+    assert "and so are all others" in said.out
     assert not (out / "results.csv").exists()
     monkeypatch.setattr(Ridge, "fit", lambda *args, **kwargs: pytest.fail("a finished run was trained again"))
     assert brio("run", folder, "--out", out, *RIDGE, "--shard", "1/2").status == 0
@@ -315,7 +315,7 @@ def test_shards_of_a_search(brio, folder, tmp_path):
     for shard in ("1/2", "2/2"):
         assert brio("tune", folder, "--out", out, *words, "--shard", shard).status == 0
     assert not (out / "tuning.json").exists()
-    assert "all runs are finished" in brio("tune", folder, "--out", out, *words, "--shard", "1/2").out
+    assert "and so are all others" in brio("tune", folder, "--out", out, *words, "--shard", "1/2").out
     assert brio("tune", folder, "--out", out, *words).status == 0
     assert read_without_seconds(out) == read_without_seconds(tmp_path / "whole")
 
@@ -325,7 +325,7 @@ def test_shards_of_a_study(brio, folder, tmp_path, undrawn):
     out = tmp_path / "out"
     for shard in ("1/2", "2/2"):
         said = brio(*words, "--out", out, "--quiet", "--shard", shard).succeed()
-    assert "all runs are finished" in said.out
+    assert "and so are all others" in said.out
     assert not (out / "studies").exists()
     assert brio(*words, "--out", out, "--quiet").status == 0
     assert (out / "studies" / "comparison" / "table.csv").is_file()

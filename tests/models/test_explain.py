@@ -13,7 +13,7 @@ from brio.connectome import Connectomes
 from brio.errors import BrioError
 from brio.models import Member, complete_model, explain_model, explain_output, read_model, write_model
 from brio.models.explain_output import describe_explanation, write_explanation
-from brio.models.patterns import group_rois
+from brio.models.roi_groups import group_rois
 from brio.report.explanation import render_explanation_page
 from commands import command, refuse
 from stored import list_hashed

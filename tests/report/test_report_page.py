@@ -20,7 +20,7 @@ from brio.report.comparisons import compare_methods, markdown_table
 from brio.report.html import figures
 from brio.report.html import page as page_module
 from brio.report.html.figures import render_brain_viewer
-from brio.report.html.page import render_markdown
+from brio.report.html.markdown import render_markdown
 from brio.report.write import write_report
 from brio.results import StoredJob, describe_smoke_run
 from brio.results.files import COHORT_FACTS, GROUPS

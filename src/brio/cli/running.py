@@ -203,7 +203,7 @@ def study(
         spec = dataclasses.replace(spec, engine=opened)
         context = StudyContext(spec, out, questions=label or (), reuse=reuse or (), progress=progress, say=say)
         if opened is not None and opened.shard is not None:
-            return say(describe_shard(opened.shard, run_study_shard(name, context), out))
+            return say(describe_shard(opened.shard, run_study_shard(name, context), out, "study"))
         place = run_study(name, context)
     for folder in [place / one for one in sorted(PAPER)] if name == "paper" else [place]:
         say("")

@@ -89,14 +89,16 @@ class Atlas:
         (array([1, 0]), 'code')
         """
         wanted = list(columns)
-        for key in MATCHING_COLUMNS:
-            if key not in self.rois:
-                continue
-            values = pd.Index(self.rois[key].astype(str))
-            rows = values.get_indexer(wanted) if values.is_unique else np.array([-1])
+        for key, values in self.list_unique_names().items():
+            rows = values.get_indexer(wanted)
             if (rows >= 0).all():
                 return rows.astype(np.int64), key
         return None
+
+    def list_unique_names(self) -> dict[str, pd.Index]:
+        """List the names of the ROIs in each of ``name``, ``code`` and ``index`` whose values are unique."""
+        columns = {key: pd.Index(self.rois[key].astype(str)) for key in MATCHING_COLUMNS if key in self.rois}
+        return {key: values for key, values in columns.items() if values.is_unique}
 
     @classmethod
     def unnamed(cls, n_rois: int, name: str = "unknown") -> Atlas:

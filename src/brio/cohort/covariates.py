@@ -25,18 +25,20 @@ _MAY_BE_MISSING = {"motion"}
 LARGEST_COVARIATE = 1e6  # largest age or motion, in whatever unit, that is taken for one
 
 
-def read_covariates(cohort: Cohort, names: Sequence[str], requester: str) -> np.ndarray:
-    """Read covariates as numbers.
+def read_covariates(
+    cohort: Cohort, names: Sequence[str], requester: str, instead: str = "leave out this method"
+) -> np.ndarray:
+    """Read covariates as numbers; if the labels are computed from one of them, the error says what to do ``instead``.
 
     Shapes: returns [N, C]. Sex is 0 (female) or 1 (male). Motion may be missing (NaN); methods fill gaps from their
     source scans.
     """
     if not names:
         return np.zeros((len(cohort), 0))
-    return np.stack([_read_column(cohort, name, requester) for name in names], axis=1)
+    return np.stack([_read_column(cohort, name, requester, instead) for name in names], axis=1)
 
 
-def _read_column(cohort: Cohort, name: str, requester: str) -> np.ndarray:
+def _read_column(cohort: Cohort, name: str, requester: str, instead: str) -> np.ndarray:
     column, of_whom = COVARIATE_COLUMNS[name], "participants" if name in _MAY_BE_MISSING else "every participant"
     needed = f"{requester} needs the {name} of {of_whom}"
     if column not in cohort.participants:
@@ -45,11 +47,7 @@ def _read_column(cohort: Cohort, name: str, requester: str) -> np.ndarray:
             "add this column and import again"
         )
     if column == cohort.label_covariate:
-        remedy = "use other covariates" if requester.startswith(("harmonise", "study")) else "leave out this method"
-        raise BrioError(
-            f"{needed}, but the labels are computed from the column '{column}', so the method would "
-            f"be given the answer; {remedy}"
-        )
+        raise BrioError(f"{needed}, but the labels are computed from the column '{column}'; {instead}")
     values = cohort.participants[column].where(find_filled(cohort.participants, column))
     if name == "sex":
         numbers = _convert_sex(values, cohort.ids, f"{requester}: sex")

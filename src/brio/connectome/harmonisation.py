@@ -272,7 +272,7 @@ def harmonise_connectomes(plain: Connectomes, source: np.ndarray, rule: Harmonis
 
 
 def _read_covariates(cohort: Cohort, rule: HarmonisationRule) -> np.ndarray:
-    return read_covariates(cohort, rule.covariate_names, "harmonise.covariates")
+    return read_covariates(cohort, rule.covariate_names, "harmonise.covariates", "use other covariates")
 
 
 def _read_filled_edges(A: Tensor, alive: Tensor, fill: Tensor) -> np.ndarray:

@@ -31,6 +31,8 @@ LEAST_SITES = 3
 """Fewest sites in a sum, so that no site learns the part of another by subtracting its own."""
 ALL = ""
 """Name of the model of all sites; a model that leaves out one site has the name of that site."""
+UNCOUNTED_ROUNDS = ("describe", "score")
+"""Rounds in which a site answers for the model of all sites only; they do not count as requests with a vector."""
 NUMBERS = tomllib.loads(resources.files(__package__).joinpath("numbers.toml").read_text(encoding="utf-8"))
 _LARGEST_FILE = 1 << 30
 _SEND_AGAIN = "request the file again"
@@ -70,6 +72,11 @@ class Terms:
         """What is requested in each round."""
         return ["describe", "begin", "compare", *["solve", "multiply"] * (self.iterations - 1), "score"]
 
+    @property
+    def least_sites(self) -> int:
+        """Fewest sites that must answer the first round."""
+        return max(self.n_sites, LEAST_SITES + self.leaves_sites_out)
+
     def check_sums(self, number: int, sums: Arrays) -> None:
         """Refuse sums of a round that have unexpected names or shapes, and values that are not finite."""
         edges, known = math.comb(len(self.rois["name"]), 2), NUMBERS[self.rounds[number]]["sums"]
@@ -98,10 +105,11 @@ class Request:
     def __post_init__(self) -> None:
         if self.round >= len(self.terms.rounds):
             raise BrioError(f"asks for round {self.round + 1}, but there are only {len(self.terms.rounds)} rounds")
-        least = max(self.terms.n_sites, LEAST_SITES + self.terms.leaves_sites_out)
-        if self.round and len(self.sites) < least:
+        if self.round and len(self.sites) < self.terms.least_sites:
             names = f": {', '.join(self.sites)}" if self.sites else ""
-            raise BrioError(f"{len(self.sites)} of at least {least} sites answered{names}; wait for more answers")
+            raise BrioError(
+                f"{len(self.sites)} of at least {self.terms.least_sites} sites answered{names}; wait for more answers"
+            )
         refuse_unsafe_names([*self.terms.classes, *self.sites], "a name")
         models = self.models if self.round else []
         if sorted(self.shown) != sorted(models) or any(len(self.shown[model]) != self.round for model in models):
@@ -125,9 +133,13 @@ class Request:
 
     @property
     def n_vectors(self) -> int:
-        """Number of requests with a vector, at least: one per model and round, except for two rounds."""
-        n_sites = len(self.sites) or max(self.terms.n_sites, LEAST_SITES + 1)
-        return (1 + n_sites * self.terms.leaves_sites_out) * (len(self.terms.rounds) - 2)
+        """Number of requests with a vector that a site answers in all rounds, one for each model and round.
+
+        With leave-one-site-out, a site answers for the model of all sites and for those that leave out another site. In
+        the first round, the number of sites is not known, and the smallest possible one is used.
+        """
+        n_models = (len(self.sites) or self.terms.least_sites) if self.terms.leaves_sites_out else 1
+        return n_models * (len(self.terms.rounds) - len(UNCOUNTED_ROUNDS))
 
     def advance(self, sites: Counts, answers: dict[str, str], sums: dict[str, Arrays]) -> Request:
         """Make the next request, which appends the sums of the newest answers to the earlier ones."""
@@ -136,7 +148,7 @@ class Request:
 
     def list_answered(self, site: str) -> list[str]:
         """List the models for which a site answers."""
-        return [ALL] if self.asked in ("describe", "score") else [model for model in self.models if model != site]
+        return [ALL] if self.asked in UNCOUNTED_ROUNDS else [model for model in self.models if model != site]
 
 
 @dataclass(frozen=True)

@@ -161,9 +161,10 @@ def connect(options: ClusterOptions, threads: int | None, gpu: bool) -> Iterator
         try:
             client = stack.enter_context(Client(target, timeout=CONNECT_SECONDS, set_as_default=False))
         except (OSError, ValueError) as error:
-            raise BrioError(
-                f"{options.scheduler}: no Dask scheduler answers at this address ({error}); start the scheduler"
-            ) from error
+            problem, remedy = f"{options.scheduler}: no Dask scheduler answers at this address", "start the scheduler"
+            if options.scheduler is None:
+                problem, remedy = "the Dask scheduler that brio started does not answer", "run the command again"
+            raise BrioError(f"{problem} ({error}); {remedy}") from error
         yield client
 
 

@@ -407,7 +407,7 @@ def check_harmonise(cohort: Cohort, harmonise: HarmonisationRule, folds: Sequenc
             raise BrioError("harmonise.unseen and harmonise.covariates need harmonise.kind=combat or residualise")
         return
     if harmonise.covariates:
-        values = read_covariates(cohort, harmonise.covariate_names, "harmonise.covariates")
+        values = read_covariates(cohort, harmonise.covariate_names, "harmonise.covariates", "use other covariates")
         for fold in folds:
             require_covariates(values[fold.source], harmonise, f"fold {fold.name}")
     for fold in folds if harmonise.unseen == "raise" else ():

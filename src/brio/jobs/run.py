@@ -189,26 +189,18 @@ def _execute_or_train_shard(job: Job, plan: JobPlan, out: Path, **opening: Any) 
     return None
 
 
-def describe_shard(shard: Shard, finished: bool, out: Path) -> str:
-    """Report that a shard is trained, and what is left to do."""
-    if shard == PLAN_ONLY:
-        return f"the job is planned, but nothing was trained; 'brio status {out}' shows its progress"
-    rest = "all runs are finished. To"
-    if not finished:
-        rest = f"other runs are not ('brio status {out}' shows their progress). When all runs are finished, to"
-    return f"shard {shard[0]}/{shard[1]} is finished; {rest} write the tables, run the same command without --shard"
-
-
-def describe_search_shard(shard: Shard, out: Path) -> str:
-    """Report that a shard of a search is trained while others are not, and what is left to do."""
+def describe_shard(shard: Shard, finished: bool, out: Path, what: str = "job") -> str:
+    """Report that a shard of a job, study or search is trained, and what is left to do."""
     progress = f"'brio status {out}' shows the progress"
     if shard == PLAN_ONLY:
-        return f"the search is planned, but nothing was trained; {progress}"
-    return (
-        f"shard {shard[0]}/{shard[1]} of the search is finished, but other shards are not ({progress}). When the "
-        "search is finished, run the command of every shard again to train with the chosen settings, and then run the "
-        "same command without --shard to write the tables"
-    )
+        return f"the {what} is planned, but nothing was trained; {progress}"
+    to_do = "run the same command without --shard to write the tables"
+    if what == "search":
+        to_do = f"run the command of every shard again to train with the chosen settings, and then {to_do}"
+    said = f"shard {shard[0]}/{shard[1]} of the {what} is finished"
+    if finished:
+        return f"{said}, and so are all others; {to_do}"
+    return f"{said}, but other shards are not ({progress}). When all are finished, {to_do}"
 
 
 def train_final_runs(job: Job, method: Method, runs: Sequence[Run], folder: Path) -> list[FittedRun]:
@@ -258,7 +250,7 @@ def tune_job(
     with open_job(job, _plan_search(job, drawn), out / SEARCH, allow_other_device=planned) as (plan, store):
         train_stacks(job, plan, store, allow_divergence=True)
         if job.shard is not None and not all(key in store for key in plan.runs):
-            say(describe_search_shard(job.shard, out))
+            say(describe_shard(job.shard, False, out, "search"))
             return None
         record, table = _choose_settings(job, plan, store, drawn, budget=budget, oracle=oracle)
         if job.shard is None:  # every shard makes the same choice; the command without one stores it

@@ -20,7 +20,8 @@ from ..protocol import Fold, make_training_fold
 from ..settings import ReestimatesOrNone, require, require_number
 from ..training import Explanation, Run
 from .model import Model, check_atlas
-from .patterns import CohortPatterns, RoiGroups, compute_shares, explain_scans, find_varying, group_rois, summarise_run
+from .patterns import CohortPatterns, compute_shares, explain_scans, find_varying, summarise_run
+from .roi_groups import RoiGroups, group_rois
 
 LEAST_SITES = 3
 STRONGEST = 15

@@ -16,7 +16,7 @@ from ..formatting import escape_markdown, format_count, format_number, format_ta
 from ..results.files import write_atomically, write_csv
 from ..storage import create_whole_folder, write_sums
 from .explain import STRONGEST, ModelExplanation, find_reason_against_refits
-from .patterns import RoiGroups
+from .roi_groups import RoiGroups
 from .text import fill_text
 
 DIVERGING = "RdBu_r"
@@ -289,11 +289,11 @@ def _name_scans(explanation: ModelExplanation) -> list[str]:
     own = explanation.cohort_patterns
     if own is None:
         return []
-    others = explanation.model.training.n_scans - own.n_learned
-    seen = f"; the model was fitted to {own.n_learned or 'none'} of them"
-    seen += f" and to {format_count(others, 'other')}" if own.n_learned and others > 0 else ""
+    others = explanation.model.training.n_scans - own.n_training_scans
+    seen = f"; the model was fitted to {own.n_training_scans or 'none'} of them"
+    seen += f" and to {format_count(others, 'other')}" if own.n_training_scans and others > 0 else ""
     scans = ", the scans that the model was fitted to" if own.is_training else seen
-    return [f"stability was measured in {own.patterns[0].n_scans} scans of {escape_markdown(own.name)}{scans}"]
+    return [f"stability was measured in {own.patterns[0].n_scans} scans of {escape_markdown(own.cohort)}{scans}"]
 
 
 def _find_reason_against_brain(explanation: ModelExplanation) -> str:

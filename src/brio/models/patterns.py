@@ -1,4 +1,4 @@
-"""What a fitted run uses of a connectome: patterns of edges and shares of factors, with groups of ROIs for figures."""
+"""What a fitted run uses of a connectome: patterns of edges and shares of factors."""
 
 from __future__ import annotations
 
@@ -8,12 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.cluster.hierarchy import fcluster, leaves_list, linkage
-from scipy.spatial.distance import squareform
-from torch import Tensor
 
-from ..cohort import Atlas
-from ..cohort.atlas import load_bundled_atlas
 from ..connectome import ReestimateRequest
 from ..connectome.connectomes import SCANS_AT_A_TIME
 from ..training import FittedRun, Inputs, Method, Scans
@@ -46,26 +41,26 @@ class Patterns:
     factor_mean: np.ndarray | None = None  # mean contribution of each factor in each class
     factor_sd: np.ndarray | None = None  # standard deviation of its contribution over scans
 
-    def list_factors(self, classes: tuple[str, str], end: str = "") -> dict[str, np.ndarray | None]:
-        """List what is known about the factors, by the columns of a table."""
+    def list_factors(self, classes: tuple[str, str], suffix: str = "") -> dict[str, np.ndarray | None]:
+        """List what is known about the factors, by the columns of a table; ``suffix`` ends their names."""
         means = {} if self.factor_mean is None else dict(zip(classes, self.factor_mean, strict=True))
         columns = {"share": self.factor_share} | {f"mean_{name}": mean for name, mean in means.items()}
-        return {f"{name}{end}": values for name, values in (columns | {"sd": self.factor_sd}).items()}
+        return {f"{name}{suffix}": values for name, values in (columns | {"sd": self.factor_sd}).items()}
 
 
 @dataclass(frozen=True, eq=False)
 class CohortPatterns:
     """The patterns of every member of a model in the scans of a cohort and in their re-estimates."""
 
-    name: str  # of the cohort
-    n_learned: int  # scans of this cohort that the model was fitted to; it learns nothing from sites with one class
+    cohort: str
+    n_training_scans: int  # scans of this cohort to which the model was fitted, all at sites with both classes
     is_training: bool  # whether these are the very scans that the model was fitted to
     patterns: tuple[Patterns, ...]  # one for each member
     reestimated: tuple[ExplainedRun, ...]
 
 
 def find_varying(score: np.ndarray) -> np.ndarray:
-    """Whether values [n, ...] vary over scans by more than rounding errors. Shape [...]."""
+    """Find which values [n, ...] vary over scans by more than rounding errors. Shape [...]."""
     return np.ptp(score, axis=0) > 1e-12 * np.abs(score).max(0)
 
 
@@ -141,60 +136,3 @@ def summarise_run(explained: ExplainedRun, label: np.ndarray) -> Patterns:
     a = explained.contributions[:, 0]
     means = [a[label == c].mean(0) if (label == c).any() else np.full(a.shape[1], np.nan) for c in (0, 1)]
     return Patterns(n, pattern, compute_shares(a, explained.margin[:, 0]), np.stack(means), a.std(0, ddof=1))
-
-
-COLUMNS = ("network", "group", "code_group", "lobe")
-"""Columns of a table of ROIs that name groups; the first one that exists is used."""
-CLUSTERS = 7
-
-
-class RoiGroups(NamedTuple):
-    """Groups of ROIs.
-
-    Shapes: name [P], order [P].
-    """
-
-    name: np.ndarray  # group of each ROI
-    order: np.ndarray
-    origin: str  # where the groups come from, in words
-
-    @property
-    def in_order(self) -> list[str]:
-        """Names of the groups in the order of a figure."""
-        return list(dict.fromkeys(self.name[self.order].tolist()))
-
-
-def group_rois(atlas: Atlas, mean: Tensor) -> RoiGroups:
-    """Group the ROIs of an atlas by its columns, or by the mean connectome [P, P]."""
-    rois = atlas.rois
-    hemisphere = rois["hemi"].fillna("").astype(str).to_numpy() if "hemi" in rois else np.full(len(rois), "")
-    for column in COLUMNS:
-        if column in rois and rois[column].notna().all():
-            name = rois[column].astype(str).to_numpy(dtype=str)
-            return RoiGroups(name, _order(name, hemisphere), f"column {column} of the atlas")
-    if "aal_majority" in rois:
-        aal = load_bundled_atlas("aal116")
-        assert aal is not None
-        lobes = dict(zip(aal.rois["name"], aal.rois["code_group"], strict=True))
-        name = np.array([lobes.get(region, "no AAL region") for region in rois["aal_majority"]])
-        side = np.where(rois["x"].to_numpy(dtype=float) < 0, "L", "R")
-        return RoiGroups(name, _order(name, side), "lobe of the AAL region that contains most of an ROI")
-    return _cluster(mean)
-
-
-def _order(name: np.ndarray, hemisphere: np.ndarray) -> np.ndarray:
-    """Order by the first appearance of a group, then by hemisphere, then by the atlas."""
-    first = {group: k for k, group in enumerate(dict.fromkeys(name.tolist()))}
-    rank = np.array([first[group] for group in name.tolist()])
-    return np.lexsort((np.arange(len(name)), hemisphere, rank))
-
-
-def _cluster(mean: Tensor) -> RoiGroups:
-    """Average linkage of the mean connectome; distance is one minus the correlation of two ROIs."""
-    distance = 1.0 - mean.double().tanh().numpy()
-    np.fill_diagonal(distance, 0.0)
-    tree = linkage(squareform((distance + distance.T) / 2, checks=False), "average")
-    cluster, leaves = fcluster(tree, CLUSTERS, "maxclust"), leaves_list(tree)
-    number = {c: k + 1 for k, c in enumerate(dict.fromkeys(cluster[leaves].tolist()))}
-    name = np.array([f"cluster {number[c]}" for c in cluster.tolist()])
-    return RoiGroups(name, leaves.astype(np.int64), "clusters of the mean connectome of the source sites")

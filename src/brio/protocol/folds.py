@@ -14,6 +14,7 @@ from .. import draws
 from ..cohort import Cohort
 from ..cohort.scans import index_participants
 from ..errors import BrioError, nearest
+from ..formatting import format_count
 from ..settings import ValidationSites, check_domains, require, require_number
 
 LEAST_SOURCE_SITES = 2
@@ -116,10 +117,8 @@ def _split_sites(cohort: Cohort, name: str, source: list[str], validation: list[
 
 
 def _refuse_too_few_sites(counts: str, validation: int, source: int, advice: str) -> Never:
-    verb = "is" if validation == 1 else "are"
-    raise BrioError(
-        f"{counts}, but {validation} {verb} needed for validation and at least {source} as source sites; {advice}"
-    )
+    parts = [format_count(validation, "validation site"), f"at least {format_count(source, 'source site')}"]
+    raise BrioError(f"{counts}, but a fold needs {' and '.join(parts if validation else parts[1:])}; {advice}")
 
 
 def make_training_fold(cohort: Cohort, seed: int, validation_sites: int | str | Sequence[str]) -> Fold:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from .html import fill_template
-from .html.page import encode_image, render_markdown
+from .html.markdown import encode_image, render_markdown
 
 
 def render_explanation_page(text: str, folder: Path) -> str:

@@ -14,7 +14,7 @@ from ..models.folder import read_model, write_card
 from ..results.summarise import add_intervals, read_sites
 from .html import fill_template
 from .html.figures import make_scale
-from .html.page import render_markdown
+from .html.markdown import render_markdown
 
 
 def is_project(folder: Path) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from ..formatting import (
@@ -23,7 +26,11 @@ from .repeat import read_defaults
 
 def write_verdict(evidence: Evidence) -> list[str]:
     """Write the best method, its difference from the reference, reasons for caution, and the limits of few sites."""
-    parts = [_describe_controls(evidence), _describe_audit(evidence), *_describe_short_training(evidence.comparison)]
+    parts = [
+        _describe_confound_baselines(evidence),
+        _describe_audit(evidence),
+        *_describe_short_training(evidence.comparison),
+    ]
     caution = f"{'; '.join(parts)}."
     if not evidence.comparison.ranked:
         return ["No method that uses connectomes has an AUC, so there is no ranking.", "No comparison.", caution]
@@ -70,22 +77,18 @@ def _describe_difference(evidence: Evidence) -> str:
     comparison = evidence.comparison
     reference = comparison.reference
     if reference is None or len(comparison.ranked) == 1:
-        advice = "" if comparison.has_linear_reference else "; compare it with at least one linear method"
-        if sum(not arm.control for arm in evidence.main) > 1:
-            why = "the other methods are smoke runs, used other scans or have no AUC"
-            return f"Only {comparison.ranked[0].title} can be ranked ({why}), so there is no comparison{advice}."
-        others = " apart from confound baselines" if any(arm.control for arm in evidence.main) else ""
-        return f"Only one method{others} was run, so there is no comparison{advice}."
+        return _explain_no_comparison(evidence)
     arm = _choose_compared_arm(comparison, reference)
     row = comparison.differences[arm.name]
     points = round(100 * abs(row["mean_difference"]))
-    text = "" if comparison.has_linear_reference else "No linear method was run; "
-    if points == 0:
-        size = "differ by less than one point in" if row["mean_difference"] else "have the same"
-        text += f"{arm.title} and {reference.title} {size} mean AUC"
-    else:
+    if points:
         side = "higher" if row["mean_difference"] > 0 else "lower"
-        text += f"{arm.title} scored {format_count(points, 'point')} {side} than {reference.title} in mean AUC"
+        text = f"{arm.title} scored {format_count(points, 'point')} {side} than {reference.title} in mean AUC"
+    else:
+        size = "differ by less than one point in" if row["mean_difference"] else "have the same"
+        text = f"{arm.title} and {reference.title} {size} mean AUC"
+    if not comparison.has_linear_reference:
+        text = f"No linear method was run; {text}"
     if not np.isnan(row["low"]):
         interval = typeset(format_interval([row["low"], row["high"]], lambda end: format_points(end, 0)))
         text += f" (95% interval of the difference {interval})"
@@ -93,14 +96,27 @@ def _describe_difference(evidence: Evidence) -> str:
         return f"{text}; smoke runs are not tested for significance."
     if row["warning"]:
         return f"{text}; {row['warning']}."
-    n_tests = len(comparison.differences)
-    basis = f"{state_p(row['p_holm'])}, corrected t test over {format_count(int(row['n']), arm.unit)}"
+    return f"{text}, {_describe_tests(row, arm.unit, len(comparison.differences))}."
+
+
+def _explain_no_comparison(evidence: Evidence) -> str:
+    comparison = evidence.comparison
+    advice = "" if comparison.has_linear_reference else "; compare it with at least one linear method"
+    if sum(not arm.control for arm in evidence.main) > 1:
+        why = "the other methods are smoke runs, used other scans or have no AUC"
+        return f"Only {comparison.ranked[0].title} can be ranked ({why}), so there is no comparison{advice}."
+    others = " apart from confound baselines" if any(arm.control for arm in evidence.main) else ""
+    return f"Only one method{others} was run, so there is no comparison{advice}."
+
+
+def _describe_tests(row: Mapping[str, Any], unit: str, n_tests: int) -> str:
+    """State whether a difference is significant, and whether it is shown to be small."""
+    basis = f"{state_p(row['p_holm'])}, corrected t test over {format_count(int(row['n']), unit)}"
     basis += f", adjusted for {n_tests} comparisons" if n_tests > 1 else ""
-    verdict = "a significant difference" if row["p_holm"] <= ALPHA else "not a significant difference"
-    level = ""
-    if row["p_level"] <= ALPHA:
-        level = f"; the difference is below {LEVEL} (two one-sided tests, {state_p(row['p_level'])})"
-    return f"{text}, {verdict} ({basis}){level}."
+    text = f"{'a' if row['p_holm'] <= ALPHA else 'not a'} significant difference ({basis})"
+    if row["p_level"] > ALPHA:
+        return text
+    return f"{text}; the difference is below {LEVEL} (two one-sided tests, {state_p(row['p_level'])})"
 
 
 def _choose_compared_arm(comparison: Comparison, reference: EvidenceArm) -> EvidenceArm:
@@ -114,7 +130,7 @@ def _choose_compared_arm(comparison: Comparison, reference: EvidenceArm) -> Evid
     return (brio or networks or others)[0]
 
 
-def _describe_controls(evidence: Evidence) -> str:
+def _describe_confound_baselines(evidence: Evidence) -> str:
     controls = evidence.controls
     above = [arm for arm in controls if arm.summary.is_above_chance]
     if above:

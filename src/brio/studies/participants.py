@@ -231,7 +231,7 @@ def _list_variables(cohort: Cohort, participants: pd.DataFrame) -> tuple[list[_V
     variables, left_out = [], {}
     for name in COVARIATE_COLUMNS:
         try:
-            values = read_covariates(cohort, [name], "study 'subgroups'")[rows, 0]
+            values = read_covariates(cohort, [name], "study 'subgroups'", "use other variables")[rows, 0]
         except BrioError as missing:
             left_out[name] = str(missing)
             continue

@@ -16,7 +16,6 @@ from ...errors import BrioError
 from ...version import __version__
 from ..atlas import (
     KNOWN_ATLASES,
-    MATCHING_COLUMNS,
     Atlas,
     load_bundled_atlas,
     load_known_atlas,
@@ -125,9 +124,8 @@ def _find_rows(atlas: Atlas, names: Sequence[str], where: str, source: str, reme
     """Find the row of each name, and by which column of the table."""
     match = atlas.find_rows(names)
     if match is None:
-        columns = [atlas.rois[key].astype(str) for key in MATCHING_COLUMNS if key in atlas.rois]
-        names_in = [column.tolist() for column in columns if column.is_unique] or [columns[0].tolist()]
-        known = max(names_in, key=lambda own: len({*own} & {*names}))  # the column that the names seem to come from
+        unique = atlas.list_unique_names().values() or [atlas.rois["name"]]
+        known = max(unique, key=lambda own: len({*own} & {*names})).tolist()  # the column they seem to come from
         absent = next((name for name in names if name not in known), None)
         problem = f"'{absent}' has no row in table {source} ({suggest_rois(absent or '', known)})"
         if absent is None:
