@@ -50,7 +50,7 @@ def count_parts() -> dict[str, dict[str, tuple[int, float]]]:
     ratio = float(large[common].sum() / small[common].sum())
     parts = {
         "neural networks at unseen sites": ("unseen-sites", n_folds * SEEDS),
-        "BRIO's ablations and controls": ("brio-versions", n_folds * SEEDS),
+        "BRIO, its ablations and shuffled sites": ("brio-versions", n_folds * SEEDS),
         # the runs with seed 0 of what a search chose are copied from it
         "neural networks, tuned": ("unseen-sites", n_folds * (CONFIGURATIONS + SEEDS - 1)),
         "neural networks at known sites": ("in-distribution", count_folds("in-distribution") * SEEDS),

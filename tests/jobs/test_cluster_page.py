@@ -52,6 +52,6 @@ def test_the_scripts_of_the_page_plan_train_and_write_the_tables(tmp_path):
     )
     log = (tmp_path / "jobs" / "log").read_text()
     assert ended.returncode == 0, (ended.stderr, log)
-    assert re.findall(r"^shard (\d/\d) is finished", log, re.MULTILINE) == ["1/2", "2/2"]
+    assert re.findall(r"^shard (\d/\d) of the job is finished", log, re.MULTILINE) == ["1/2", "2/2"]
     assert "resuming: 30 of 30 runs are finished" in log  # the tables were begun after all tasks
     assert (tmp_path / "results" / "summary.json").is_file()
