@@ -139,6 +139,13 @@ def count_met(rows: list[Row]) -> tuple[int, pd.Series]:
     return int(met.sum()), missed[by_aim.size() > 1]
 
 
+def list_slower_fc() -> list[str]:
+    """List the processors, once per number of regions, on which brio computes FC no faster than np.corrcoef."""
+    rows = [(kept["machine"]["processor"], row) for kept in read_kept() for row in read_rows(kept)]
+    fc = [(name, row) for name, row in rows if row.work.startswith("FC ") and row.contender == "np.corrcoef"]
+    return [name for name, row in fc if row.ratio is not None and row.ratio <= 1]
+
+
 def list_versions(machine: dict[str, str]) -> str:
     """List the versions of the libraries on a machine."""
     return in_words(f"{name} {version}" for name, version in machine.items() if name != "processor")

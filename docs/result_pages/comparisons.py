@@ -223,11 +223,11 @@ def count_shown(tables: Iterable[pd.DataFrame]) -> tuple[int, int, int]:
 
 
 JUDGEMENT = (
-    "A claim consists of one or more paired comparisons. A comparison is significant if its p value, corrected by "
-    f"Holm's method, is at most {LEVEL}.\n\n"
-    "- *Agrees*: all comparisons are significant. *In part*: at least half are. *Not significant*: fewer than half "
-    "are. *Contradicted*: at least one comparison is significant in the opposite direction.\n"
-    "- Claims that need no test (ranks, regions, time, memory, propositions) agree if all of their parts hold, "
+    "A tested claim consists of one or more paired comparisons. A comparison is significant if its p value, corrected "
+    f"by Holm's method, is at most {LEVEL}.\n\n"
+    "- *Contradicted*: at least one comparison is significant in the opposite direction. Otherwise, *agrees*: all "
+    "comparisons are significant; *in part*: at least half are; *not significant*: fewer than half are.\n"
+    "- Claims without a test (ranks, regions, time, memory, propositions) agree if all of their parts hold, "
     "agree in part if some of them hold, and do not hold if none does.\n"
     "- Two claims say that an effect is *not* consistent. The claim on general OOD methods agrees unless the effect is "
     "significant in all comparisons. The claim on site discrepancy agrees unless the interval of Spearman's rho lies "

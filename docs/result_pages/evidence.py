@@ -139,11 +139,11 @@ def link_figure(path: str, caption: str) -> str:
 
 
 def name_source(*folders: str) -> str:
-    """Return the line that says which stored files a section was computed from."""
+    """Return the line that names the stored files of a section."""
     for folder in folders:
         if not (EVIDENCE / folder).exists():
             raise FileNotFoundError(EVIDENCE / folder)
-    return f"These numbers were computed from {join_names([f'`evidence/{folder}`' for folder in folders], most=9)}."
+    return f"Source: {join_names([f'`evidence/{folder}`' for folder in folders], most=9)}."
 
 
 def describe_protocol(runs: pd.DataFrame) -> str:

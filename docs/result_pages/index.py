@@ -13,7 +13,7 @@ from brio.protocol import compare_family
 from . import ablation, brio_plus, labels, stability, unseen_sites  # noqa: F401 (some are for the template)
 from .comparisons import count_shown, describe_scores, pair_weighted, site_scores  # noqa: F401 (for the template)
 from .evidence import ATLASES, OWN_STUDIES, atlas_label, read_record, read_runs
-from .markdown import in_words, list_fixed
+from .markdown import in_words
 from .unseen_sites import FOLDERS, networks
 
 WORDS = {
@@ -92,11 +92,6 @@ def count_published(atlas: str) -> str:
     """Say how many of the paper's baselines BRIO significantly outperforms, our readings and redesigns left out."""
     below, _, n = count_shown([unseen_sites.compare_published(atlas)])
     return f"{below} of {n}"
-
-
-def list_plus(method: str) -> str:
-    """List the mean AUC of a method with all other sites as source sites on each atlas."""
-    return list_fixed(brio_plus.scores(atlas)[method].mean() for atlas in ATLASES)
 
 
 def count_words(verdicts: Iterable[tuple[str, ...]]) -> str:

@@ -37,7 +37,6 @@ from .evidence import (
 FOLDERS = {atlas: f"unseen-sites/{atlas}" for atlas in ATLASES}
 LINEAR_ON_ENTRIES = ["ridge", "logistic", "svm"]
 SITE_PENALTIES = ["coral", "irm", "vrex", "groupdro", "dann"]
-SUBGRAPHS = ["brainood", "gsat", "disco", "cepg", "disc"]
 VERSIONS = {f"version-{number}": f"version {number}" for number in (1, 2, 3)}
 DISPLACEMENT = "displacement alone"
 PUBLISHED = "published code or equations"
