@@ -428,8 +428,8 @@ def markdown_table(summaries: Sequence[Summary], paper: bool = False) -> str:
         )
     if any(summary.protocol == "loso" for summary in summaries):
         notes.append(
-            "AUC and ACC: mean over seeds, then over test sites. AUC, seeds averaged: AUC of margins averaged over "
-            "seeds."
+            "Leave one site out: AUC and ACC are means over seeds, then over test sites; AUC, seeds averaged, is the "
+            "AUC of margins averaged over seeds."
         )
     notes += dict.fromkeys(caution for summary in summaries for caution in summary.cautions)
     return "\n".join([format_table(header, [row for *_, row in rows]), "", *notes]) + "\n"

@@ -151,7 +151,7 @@ def _describe_audit(evidence: Evidence) -> str:
         return "no audit is stored in this folder"
     plan = job.require_plan()
     if plan.audit is None:
-        return "the audit's exclusions were not applied"
+        return "no audit was applied"
     n = len(plan.excluded)
     share = f"{n:,} of {format_count(job.summary.n_scans + n, 'scan')}" if n else "no scans"
     text = f"the audit excluded {share}"
