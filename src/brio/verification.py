@@ -43,8 +43,7 @@ TOLERANCE = 1e-9  # relative difference up to which stored numbers are the same;
 RETRAINED, RETRAINED_NETWORK = 1e-6, 1e-3  # the same of margins of a run that is trained again, in their SD
 MOST_SHOWN = 50  # differences of one kind that are named; further ones are counted
 NOT_CHECKED = """\
-values known only from training (epochs, validation AUC, block length, seconds, device, source sites), although \
-results.csv and the records of runs must agree on them
+values known only from training (epochs, validation AUC, block length, seconds, device, source sites)
 weights, audit.json, facts.json, groups.csv, exclusions.tsv, the search of 'brio tune', tables and figures of studies, \
 and results that a study reuses, except for their hashes
 sites.png
@@ -270,7 +269,7 @@ def _train_again(
             method = planned[key].method
             if method.version != plan.methods[method.name].version:
                 raise BrioError(
-                    f"the installed brio has a different version of '{method.name}'; retrain it with brio {plan.brio}"
+                    f"the installed brio has a different version of '{method.name}'; verify with brio {plan.brio}"
                 )
             # the last bits of a network follow those that are trained beside it, and training magnifies them
             is_network = method.facts.epochs is not None

@@ -26,7 +26,7 @@ def describe(**findings):
 
 def test_a_clean_cohort_has_no_warning():
     assert not [text for level, text in describe() if level == "warn"]
-    assert ("ok", "All 40 scans were used.") in describe()
+    assert ("ok", "The audit excluded none of 40 scans.") in describe()
     assert ("note", "Repetition times range from 2.00 to 2.50 s.") in describe()
 
 
@@ -36,7 +36,7 @@ def test_a_clean_cohort_has_no_warning():
         (
             DEAD,
             "3 scans have regions without signal in aal116; these regions reveal the site (50.0% of scans "
-            "assigned correctly, 20.0% by chance).",
+            "assigned to the correct site, 20.0% by chance).",
         ),
         (
             {"duplicates": [{"same_label": True}, {"same_label": False}]},
@@ -83,7 +83,7 @@ def test_defects_of_scans_are_notes():
 def test_what_does_not_differ_is_left_out():
     lines = describe(label_by_site=None, length_by_site=None, repetition_time={"by_site": {"A": {"2.0": 9}}})
     assert [text for _, text in lines] == [
-        "All 40 scans were used.",
+        "The audit excluded none of 40 scans.",
         "No duplicate scans.",
         "Every region has signal in every scan.",
         "Every site has both classes.",

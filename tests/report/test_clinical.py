@@ -172,7 +172,9 @@ def test_balanced_accuracy_that_an_auc_allows():
 def test_a_threshold_that_does_not_fit_is_explained():
     biased = Answers(make_arm(draw(), auc=0.75, balanced_acc=0.58, sensitivity=0.9, specificity=0.26))
     text = say("notes", biased)
-    assert "An AUC of 75% allows a balanced accuracy of about 68%, but the method reaches only 58%" in text
+    assert (
+        "An AUC of 75% allows a balanced accuracy of about 68%, but the method's own threshold reaches only 58%" in text
+    )
     assert "sensitivity 90%, specificity 26%: too many positive predictions" in text
     fits = Answers(make_arm(draw(), auc=0.75, balanced_acc=0.68))
     noise = draw().assign(margin=lambda p: np.random.default_rng(9).normal(size=len(p)))
@@ -244,7 +246,7 @@ def test_the_best_of_many_methods_is_tested_as_such():
     judged = judge_transfer(answers, "", [0.03, 0.01] + [0.9] * (n - 2))
     assert judged.answer == "No"
     assert "the best of 12 methods, was not significantly better" in judged.reason
-    assert judged.reason.endswith("(p = 0.33, corrected for all methods)")
+    assert judged.reason.endswith("(p = 0.33, corrected for the number of methods)")
     assert judge_transfer(answers, "", [0.03]).answer == "Yes"
 
 
@@ -350,7 +352,7 @@ def test_a_duplicate_with_two_labels_is_a_warning_everywhere(copy, rewrite, page
 
 def test_smoke_runs_show_no_p_value(copy, rewrite, page):
     assert 'data-metric="p_holm"' in page
-    assert "p is the uncorrected p value for the difference in AUC between the two groups" in page
+    assert "p is the uncorrected p value for the difference in AUC between two groups" in page
     change_json(copy / "summary.json", lambda summary: summary.update(smoke_run=True))
     text = rewrite()
     assert 'data-metric="p_holm"' not in text

@@ -91,7 +91,8 @@ def test_methods_that_differ_everywhere_alike_are_not_tested_and_level_ones_are_
     made.loc[made["method"] == "brio", "auc"] = ridge + np.tile([0.002, -0.001], len(ridge) // 2)
     text = comparison_table(made, "ridge")
     assert "gcn: the difference is the same at every site, so its spread is unknown" in text
-    assert "Difference below 2 points (two one-sided tests, 5%): brio." in text
+    assert "adjusted for" not in text, "one comparison was tested"
+    assert "Difference below 2 points (two one-sided tests at level 0.05): brio." in text
     assert {row[0]: row[6] for row in lines(text)}["gcn"] == format_p(float("nan"))
 
 
@@ -143,7 +144,7 @@ def test_what_cannot_be_compared_is_an_error():
 def test_methods_tested_on_other_scans_are_not_compared():
     made = rows({"ridge": 0.6, "brio": 0.65})
     made.loc[(made["method"] == "ridge") & (made["fold"] == "s3"), "n_test"] = 9
-    refuse("small, s3: some methods were tested on 9 participants, others on 10", compare_methods, made, "ridge")
+    refuse("small, s3: some methods have 9 and others 10 test participants", compare_methods, made, "ridge")
 
 
 def test_runs_of_several_jobs_come_together():
@@ -169,7 +170,7 @@ def test_folds_of_two_rules_are_not_put_together(by_folds, cohort, tmp_path):
     settings = ProtocolSettings(n_folds=4, validation_folds=1, validation_sites=2)
     fingerprint = jobs[0].summary.fingerprint
     assert read_reused_results(by_folds, fingerprint, settings)
-    refuse("its folds follow the rule of an earlier version", read_reused_results, other, fingerprint, settings)
+    refuse("its folds follow the rule of another version", read_reused_results, other, fingerprint, settings)
     settings = {"protocol.n_folds": 4, "protocol.validation_folds": 1}
     with pytest.raises(BrioError, match="fold rule: 3, now 2"):
         run(cohort, ["ridge"], seeds=3, protocol="kfold", settings=settings, out=other, device="cpu")

@@ -148,6 +148,7 @@ def test_chance_and_unlabelled_test_scans_are_stated():
     low = 0.5 + np.tile([0.05, -0.05], 10)
     assert "the interval includes chance" in write(arm("ridge", low))[0]
     assert "includes chance" not in write(arm("ridge", BASE))[0]
+    assert "includes chance" not in write(arm("ridge", 0.9 - BASE))[0], "worse than chance"
     few = write(arm("ridge", [0.5, 0.7, 0.9]))[0]
     assert few.startswith("ridge regression reaches a mean AUC of 70% (3 sites, too few for an interval) at sites")
     assert "it used unlabelled scans of the test site" in write(arm("ridge", BASE, transductive=True))[0]
@@ -176,7 +177,7 @@ def test_controls_above_chance_are_the_first_doubt():
         ({"label_by_site": {"p": 0.2}}, "gave no warnings"),
         ({"dead_patterns": {"aal": {"p": 0.001}}}, "warns that regions without signal reveal the site"),
         ({"one_class": ["A", "B"]}, "warns that 2 sites have one class only"),
-        (None, "exclusions were not applied"),
+        (None, "no audit was applied"),
     ],
 )
 def test_the_audit_is_the_second_doubt(findings, sentence):

@@ -70,7 +70,7 @@ def test_without_predictions_and_covariances_the_text_says_what_to_do(folders):
         (folder / "predictions.csv").unlink()
         rehash(folder)
     text = compare_jobs(gather(folders))
-    assert "because no covariance with ridge is stored: gcn, svm." in text
+    assert "Not compared over participants: gcn, svm. Give folders that contain the predictions.csv of these" in text
     assert "pair-weighted" in text  # one method alone needs no covariance
 
 

@@ -191,8 +191,8 @@ def test_shared_regions_by_plain_loops():
     assert 0.25 < np.mean(expected) < 1
     by_seed = [100 * np.mean([e for e, s in zip(expected, seed, strict=True) if s == k]) for k in range(3)]
     assert factors._describe_repeatability(S_hat, seed) == (
-        f"Of the 5 highest-scoring regions of a run, {100 * np.mean(expected):.0f}% are also among the 5 highest in "
-        f"the mean over other seeds ({min(by_seed):.0f} to {max(by_seed):.0f}%, depending on the seed); "
+        f"Of the 5 highest-scoring regions of a run, on average {100 * np.mean(expected):.0f}% are also among the 5 "
+        f"highest in the mean over other seeds ({min(by_seed):.0f} to {max(by_seed):.0f}%, depending on the seed); "
         "25% are expected by chance."
     )
 

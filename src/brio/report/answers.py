@@ -234,7 +234,7 @@ def judge_transfer(answers: Answers | None, smoke_reason: str = "", p_values: Se
     corrected = adjust_holm([1.0 if p is None else p for p in p_values])
     if len(corrected) > 1 and corrected[0] > ALPHA:
         best = f"{name}, the best of {len(corrected)} methods,"
-        p = f"{state_p(corrected[0])}, corrected for all methods"
+        p = f"{state_p(corrected[0])}, corrected for the number of methods"
         return Judgement("No", f"{best} was not significantly better than chance at sites it was not trained on ({p})")
     return Judgement("Yes", f"{name} was significantly better than chance at sites it was not trained on")
 
@@ -255,7 +255,8 @@ def judge_usability(answers: Answers | None, transfer: Judgement) -> Judgement:
             "Not yet", "a prediction changes the odds strongly, but only a prospective study can confirm this", size
         )
     if positive >= WEAK[0] or negative <= WEAK[1]:
-        return Judgement("No", "a prediction changes the odds for an individual too little for a decision", size)
+        reason = "a positive or a negative prediction changes the odds for an individual too little for a decision"
+        return Judgement("No", reason, size)
     # also if no such prediction was made
     return Judgement("No", "a prediction hardly changes the odds for an individual", size)
 

@@ -56,14 +56,14 @@ def list_audit_lines(job: StoredJob, classes: ClassNames) -> list[AuditLine]:
     """List the findings of the audit of a job, one sentence per question."""
     plan, audit = job.require_plan(), job.audit
     if plan.audit is None:
-        return [("warn", "All scans were used, because no audit was applied (--keep-all).")]
+        return [("warn", "No audit was applied (--keep-all).")]
     used, n_excluded = job.summary.n_scans, len(plan.excluded)
-    lines: list[AuditLine] = [("ok", f"All {format_count(used, 'scan')} were used.")]
+    lines: list[AuditLine] = [("ok", f"The audit excluded none of {format_count(used, 'scan')}.")]
     if n_excluded:
         total = format_count(used + n_excluded, "scan")
-        lines = [("note", f"{used:,} of {total} were used; {n_excluded:,} excluded.")]
+        lines = [("note", f"The audit excluded {n_excluded:,} of {total}.")]
     if audit is None:
-        return [*lines, ("note", "Other findings of the audit are not stored in this folder (there is no audit.json).")]
+        return [*lines, ("note", "The other findings of the audit are not stored in this folder.")]
     warnings = find_audit_warnings(audit, classes)
     lines += [*_describe_scans(audit, warnings), *_describe_labels(audit, warnings, classes)]
     if audit.get("covariates"):
@@ -94,7 +94,7 @@ def _describe_scans(audit: dict[str, Any], warnings: dict[str, str]) -> Iterator
             yield "note", f"{text}."
         elif _is_significant(test):
             accuracy, chance = format_percent(test["accuracy"]), format_percent(test["by_chance"])
-            size = f"{accuracy}% of scans assigned correctly, {chance}% by chance"
+            size = f"{accuracy}% of scans assigned to the correct site, {chance}% by chance"
             yield "warn", f"{text}; these regions reveal the site ({size})."
         else:
             yield "note", f"{text}; these regions do not significantly predict the site."
@@ -128,7 +128,8 @@ def _describe_labels(audit: dict[str, Any], warnings: dict[str, str], classes: C
         yield level, f"The share of {classes.positives} {found} between sites ({size})."
     if by_site.get("eta_squared") is not None:
         frames = f"{by_site['shortest']} to {by_site['longest']} frames"
-        yield "note", f"Scans have {frames}; sites explain {100 * by_site['eta_squared']:.0f}% of the variance."
+        share = f"{100 * by_site['eta_squared']:.0f}% of the variance in length"
+        yield "note", f"Scans have {frames}; sites explain {share}."
 
 
 def _describe_covariates(covariates: Sequence[dict[str, Any]], classes: ClassNames) -> Iterator[AuditLine]:

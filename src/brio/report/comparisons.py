@@ -300,12 +300,13 @@ def comparison_table(rows: pd.DataFrame, reference: str, tested: bool = True) ->
             texts.append(f"{name}: nothing to compare with {reference} (methods with results: {methods})\n")
             continue
         title = f"Difference in AUC from {reference}, in points: {name}"
-        notes = [_describe_test(group, units, len(selected), tested), *_name_missing(group, units)]
+        n_tested = int(selected["p"].notna().sum())
+        notes = [_describe_test(group, units, n_tested, tested), *_name_missing(group, units)]
         if tested:
             level = selected.loc[selected["p_level"] <= ALPHA, "method"]  # by two one-sided tests
             if len(level):
-                notes.append(f"Difference below {LEVEL} (two one-sided tests, 5%): {', '.join(level)}.")
-            family = f" (Bonferroni: adjusted for {len(selected)} comparisons)." if len(selected) > 1 else "."
+                notes.append(f"Difference below {LEVEL} (two one-sided tests at level 0.05): {', '.join(level)}.")
+            family = f" (Bonferroni: adjusted for {n_tested} comparisons)." if n_tested > 1 else "."
             warned = selected[selected["warning"] != ""].groupby("warning", sort=False)["method"].agg(", ".join)
             notes += [DETECTABLE + family, *(f"{methods}: {warning}." for warning, methods in warned.items())]
         texts.append("\n".join([title, "", _format_differences(selected, units, tested), "", *notes]) + "\n")
@@ -322,7 +323,7 @@ def paired_scores(rows: pd.DataFrame) -> pd.DataFrame:
     unequal = n_test[n_test["min"] != n_test["max"]]
     for unit, (least, most) in zip(results.name_units(unequal.index), unequal.to_numpy().tolist(), strict=True):
         raise BrioError(
-            f"{cohort}, {unit}: some methods were tested on {least} participants, others on {most}; "
+            f"{cohort}, {unit}: some methods have {least} and others {most} test participants; "
             "run all methods with the same exclusions and folds"
         )
     scores = results.average_seeds(rows, units=units)
@@ -427,8 +428,8 @@ def markdown_table(summaries: Sequence[Summary], paper: bool = False) -> str:
         )
     if any(summary.protocol == "loso" for summary in summaries):
         notes.append(
-            "AUC and ACC: mean over seeds, then over test sites. AUC, seeds averaged: AUC of margins averaged over "
-            "seeds."
+            "Leave one site out: AUC and ACC are means over seeds, then over test sites; AUC, seeds averaged, is the "
+            "AUC of margins averaged over seeds."
         )
     notes += dict.fromkeys(caution for summary in summaries for caution in summary.cautions)
     return "\n".join([format_table(header, [row for *_, row in rows]), "", *notes]) + "\n"
@@ -589,10 +590,7 @@ def _write_scores(joined: JoinedJobs) -> str:
 def _write_people(joined: JoinedJobs, reference: str) -> str:
     """Write the differences over participants, or why there are none."""
     if joined.protocol == "kfold":
-        return (
-            "Not compared over participants: intervals over participants are computed only for leave one site out, "
-            "not for k-fold.\n"
-        )
+        return "Not compared over participants: this is possible only for leave one site out.\n"
     table = results.compare_over_people(joined.sites, joined.covariances, reference)
     lines = []
     for row in table.itertuples():
@@ -606,8 +604,7 @@ def _write_people(joined: JoinedJobs, reference: str) -> str:
     without = [m for m in dict.fromkeys(joined.rows["method"]) if m not in {reference, *table["method"]}]
     if without:
         texts.append(
-            f"Not compared over participants, because no covariance with {reference} is stored: {', '.join(without)}. "
-            "Give the folders that contain the predictions.csv of these methods, or store covariances with "
-            "'brio compare FOLDERS --out DIR'."
+            f"Not compared over participants: {', '.join(without)}. Give folders that contain the predictions.csv of "
+            f"these methods and of {reference}."
         )
     return "\n".join(texts) + "\n"

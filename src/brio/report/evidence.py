@@ -238,10 +238,7 @@ def read_evidence(folder: Path, read_job: Callable[[Path], StoredJob] = read_job
     finished = [place for place in places if is_kept(place / SUMMARY)]
     if not finished and not studies:
         problem = "its runs are unfinished" if (folder / PLAN).is_file() or places else "has no results"
-        raise BrioError(
-            f"{folder}: {problem} (no summary.json, no studies); give the folder of a finished 'brio run', "
-            "'brio tune' or 'brio study'"
-        )
+        raise BrioError(f"{folder}: {problem}; give the folder of a finished 'brio run', 'brio tune' or 'brio study'")
     jobs = [read_job(place) for place in finished]
     # the scans that most jobs have are the usual ones; leave-one-site-out jobs decide where there are some
     deciding = [job for job in jobs if job.summary.protocol == "loso"] or jobs

@@ -51,7 +51,7 @@ def describe_validation(validation: Validation) -> str:
     text = f"{title} reaches an AUC of {format_whole(auc.value)}%{interval} {scans}"
     expected = validation.expected.get("auc")
     if expected is None or expected.value is None:
-        return f"{text}; there is no expected AUC, because the model was fitted without an evaluation."
+        return f"{text}; no expected AUC is known for this model."
     return f"{text}; the expected AUC was {format_whole(expected.value)}%."
 
 
@@ -66,7 +66,7 @@ def _describe_best(evidence: Evidence) -> str:
     n_methods = evidence.comparison.n_methods
     rank = f", the highest of {n_methods} methods" if n_methods > 1 else ""
     text = f"{best.title} reaches a mean AUC of {format_whole(auc.mean)}% ({certainty}) {where}{rank}"
-    if auc.interval is not None and auc.interval[0] <= 0.5 and interval != UNKNOWN_INTERVAL:
+    if auc.interval and auc.interval[0] <= 0.5 <= auc.interval[1] and interval != UNKNOWN_INTERVAL:
         text += "; the interval includes chance"
     if best.summary.transductive:
         text += "; it used unlabelled scans of the test site"
@@ -167,7 +167,7 @@ def _describe_audit(evidence: Evidence) -> str:
         return "no audit is stored in this folder"
     plan = job.require_plan()
     if plan.audit is None:
-        return "the audit's exclusions were not applied"
+        return "no audit was applied"
     n = len(plan.excluded)
     share = f"{n:,} of {format_count(job.summary.n_scans + n, 'scan')}" if n else "no scans"
     text = f"the audit excluded {share}"

@@ -51,9 +51,7 @@ def write_report(folder: str | Path, out: str | Path | None = None, predictions:
         raise BrioError(f"{page}: is a folder; give a file name, such as {page / PAGE}")
     if is_project(Path(folder)):
         if validations:
-            raise BrioError(
-                f"--predictions: not available for {folder}, which is a federated project; leave out --predictions"
-            )
+            raise BrioError(f"{folder}: is a federated project; leave out --predictions")
         texts = {page: render_project_page(Path(folder))}
     else:
         texts = format_report(replace(read_evidence(Path(folder)), validations=validations), page)

@@ -73,7 +73,7 @@ def relate_discrepancy_to_variation(context: StudyContext, arms: list[Arm]) -> F
         least_site, least_re = (summary.loc[summary[column].idxmin(), "arm"] for column in ("D_site", "D_re_pred"))
         text += [
             f"{rate:.0f}%{brackets[1]} of the pairs of methods in the same fold and seed are discordant, that is, the "
-            "method with the smaller D_site has the larger variation.",
+            "method with the smaller D_site has the larger predictive variation.",
             f"D_site is lowest for {display_name(least_site)}. Predictive variation is lowest for "
             f"{display_name(least_re)}.",
         ]
@@ -173,7 +173,7 @@ def _draw_strengths(summary: pd.DataFrame, differences: pd.DataFrame) -> Any:
         row = summary[summary["arm"] == name].iloc[0]
         label = "\n".join([display_name(name), *(f"({state_p(value)})" for value in p[p.index == name])])
         axis.scatter(row["D_site"], row["D_re_pred"], s=80, zorder=3, label=label, **series_style(k))
-    title = "means over runs, labelled with lambda_env\np: comparison of variation with BRIO, after Holm's correction"
+    title = "means over runs, labelled with lambda_env\np: variation compared with that of BRIO, Holm's correction"
     _label_measures(axis, title, "x", labelspacing=1.0)
     return figure
 
@@ -200,8 +200,8 @@ def count_mismatches(context: StudyContext, arms: list[Arm]) -> Finding:
     text = [
         f"{total['brio']:.0f}% of the runs of BRIO are mismatches, compared with {others.mean():.0f}% of the runs of "
         f"w/o QG ({others.min():.0f} to {others.max():.0f}%, depending on lambda_env).",
-        "A run is a mismatch if its D_site is below and its predictive variation above the median of all "
-        f"{len(table)} runs. Its validation AUC counts as preserved if it is at most {100 * DELTA_AUC:g} point below "
+        f"A run is a mismatch if its D_site is below and its predictive variation above the median of all {len(table)} "
+        f"runs. The validation AUC of a run counts as preserved if it is at most {100 * DELTA_AUC:g} point below "
         "that of the backbone in the same fold and seed. Rates are compared fold by fold.",
         *(" ".join(describe_differences(tests[kind], "brio", f"{KINDS[kind]} mismatch rate")) for kind in KINDS),
         _OVERLAP,

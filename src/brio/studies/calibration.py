@@ -38,10 +38,7 @@ def measure_calibration(context: StudyContext, arms: list[Arm]) -> Finding:
     }
     summary = pd.DataFrame([_summarise(name, own, means) for name, own in predictions.items()])
     text = [sentence for name in predictions for sentence in _describe_sites(name, means, sites.loc[name])]
-    text.append(
-        "Linear models are calibrated on inner folds over their source sites, except logistic regression, whose "
-        "margins already are log-odds, and the CORE scaffold. Means over sites come from a random-effects model."
-    )
+    text.append("Means over sites come from a random-effects model.")
     return Finding(table, summary, text, lambda: _draw_calibration(predictions, sites, means), digits=6)
 
 
@@ -157,8 +154,8 @@ def draw_decision_curve(context: StudyContext, arms: list[Arm]) -> Finding:
     text = [_describe_curve(name, curve) for name, curve in curves.items()]
     text.append(
         "Net benefit is the number of true positives minus the number of false positives times the odds of the "
-        "threshold. It is given per scan, averaged over test sites, and depends on the share of patients, which is "
-        "that of this cohort, not that of a clinic."
+        "threshold. It is given per participant, averaged over test sites, and depends on the share of patients, which "
+        "is that of this cohort, not that of a clinic."
     )
     shown = [
         {
@@ -200,7 +197,9 @@ def _describe_curve(name: str, curve: pd.DataFrame) -> str:
     better = curve.index[(curve["gain low"] > 0).to_numpy()]
     name, rules = display_method(name), "that of treating all and that of treating none"
     if not len(better):
-        return f"{name}: at no threshold does the net benefit exceed {rules} (95% interval of the gain above 0)."
+        return (
+            f"{name}: at no threshold does the net benefit exceed {rules} (no 95% interval of the gain lies above 0)."
+        )
     best, gaps = curve["gain"].idxmax(), np.diff(better) > 0.06
     listed = f"{better[0]:.2f} to {better[-1]:.2f}"
     if gaps.any() or len(better) == 1:
@@ -226,7 +225,7 @@ def draw_curves(curves: dict[str, pd.DataFrame]) -> Any:
         draw_intervals(right, x, curve["gain"], curve["gain low"], curve["gain high"], k, **thin)
     top = max(float(curve["net_benefit"].max()) for curve in curves.values())
     x, limits, legend = "threshold probability", (-0.12, 1.08 * max(top, 0.1)), {"loc": "upper right"}
-    label_axis(left, x, "net benefit per scan, mean over sites", xlim=(0, 1), ylim=limits, legend=legend)
+    label_axis(left, x, "net benefit per participant, mean over sites", xlim=(0, 1), ylim=limits, legend=legend)
     label_axis(right, x, "gain over the better of treating all and none\n(95% interval over sites)", xlim=(0, 1))
     return figure
 

@@ -59,8 +59,8 @@ def _rank_arms(context: StudyContext, arms: list[Arm]) -> Finding:
     text += describe_differences(summary, reference) if len(arms) > 1 else []
     tuned = [display_name(a.name) for a in arms if context.results_of(a).summary.is_tuned]
     if tuned:
-        rest = "" if len(tuned) == len(arms) else " The other methods were not tuned."
-        text.append(f"Settings of {', '.join(tuned)} were chosen on validation scans.{rest}")
+        rest = "" if len(tuned) == len(arms) else " The settings of the other methods were not."
+        text.append(f"The settings of {', '.join(tuned)} were tuned.{rest}")
     text += describe_left_out(context)
     return Finding(tidy_rows(rows), summary, text, lambda: draw_arms(summary, reference))
 
@@ -88,7 +88,7 @@ def compare_ablations(context: StudyContext, arms: list[Arm]) -> Finding:
     by_arm = summary.set_index("arm")
     n_lower, mean = (by_arm.loc[list(PAPERS), "minus brio"] < 0).sum(), by_arm["AUC"]
     text = [
-        f"BRIO has a higher mean AUC than {n_lower or 'none'} of the paper's four ablations.",
+        f"BRIO has a higher mean AUC than {n_lower} of the paper's four ablations.",
         *describe_differences(summary, "brio"),
         f"Alignment changes the mean AUC of the backbone by {mean['brio'] - mean['backbone']:+.1f} points, and by "
         f"{mean['brio-shuffled'] - mean['backbone-shuffled']:+.1f} points if site names are shuffled among the "
@@ -243,9 +243,8 @@ def compare_labels(context: StudyContext, arms: list[Arm]) -> Finding:
         *describe_differences(summaries[TOGETHER], reference, "mean AUC over labels"),
         *_describe_consistency(summaries, reference, shared),
         *(f"{label}: {_describe_best(one)}." for label, one in summaries.items() if label != TOGETHER),
-        "Holm's correction is applied to the methods of each label. Labels share scans, so scores are first averaged "
-        f"over labels at each site, with equal weights, and then tested over sites.{repeated} Some sites may lack "
-        "some labels.",
+        "p values are adjusted within each label (Holm). For all labels together, the scores at each site are averaged "
+        f"over the labels that the site has, with equal weights, and then tested over sites.{repeated}",
         *(f"'{q}', {describe_question(context.job_for(q).cohort_before_exclusions)}." for q in questions),
         *not_asked,
         *describe_left_out(context),

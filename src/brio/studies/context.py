@@ -139,7 +139,7 @@ def read_reused_results(folder: Path, fingerprint: str, protocol_settings: Proto
             problem = f"its folds differ: protocol.{name} is {there} in that job, but {here} here"
             raise BrioError(f"{folder}: {problem}; do not reuse this folder")
     if summary.protocol == "kfold" and summary.fold_rule != FOLD_RULE:
-        raise BrioError(f"{folder}: its folds follow the rule of an earlier version; run that job again")
+        raise BrioError(f"{folder}: its folds follow the rule of another version; run that job again")
     return job
 
 
@@ -384,8 +384,9 @@ class StudyContext:
         check_memory(methods.values(), job.cohort, job.device)
         folds = [planned.run.fold for planned in plan.runs.values()]
         if all(len(np.unique(job.cohort.labels[fold.test])) < 2 for fold in folds):
-            names = ", ".join(dict.fromkeys(fold.name for fold in folds))
-            raise BrioError(f"fold {names}: {ONE_CLASS}, so there is no AUC to study; choose other folds")
+            names = list(dict.fromkeys(fold.name for fold in folds))
+            where = f"fold{'s' if len(names) > 1 else ''} {', '.join(names)}"
+            raise BrioError(f"{where}: {ONE_CLASS}, so there is no AUC; choose other folds")
         return plan
 
     def protocol_of(self, arm: Arm) -> str:

@@ -156,13 +156,12 @@ def rank_regions(context: StudyContext, arms: list[Arm]) -> Finding:
     if coordinates is None:
         text.append(
             f"No brain is drawn, because atlas '{context.cohort.atlas.name}' lacks coordinates for some ROIs. Add them "
-            "with 'brio atlas COHORT TABLE --out COHORT2', or with --atlas-table at import. "
-            "All scores are in table.csv."
+            "with 'brio atlas COHORT TABLE --out COHORT2', or with --atlas-table at import."
         )
     elif import_brain_plots() is None:
         text.append(
             "No brain is drawn, because nilearn is not installed. Install it (pip install nilearn) and repeat the "
-            "command. Finished runs are not trained again."
+            "command."
         )
     shown = ordered[:TABULATED].rename(columns={"roi": "region", "times_1_over_P": "times 1/P"})
     return Finding(table, shown, text, lambda: _draw_regions(table, coordinates))
@@ -194,8 +193,8 @@ def _describe_repeatability(S_hat: np.ndarray, seed: np.ndarray) -> str:
         )
     by_seed = [shares[seed == s].mean() for s in np.unique(seed)]
     return (
-        f"Of the {TOP} highest-scoring regions of a run, {shares.mean():.0f}% are also among the {TOP} highest in the "
-        f"mean over other seeds ({min(by_seed):.0f} to {max(by_seed):.0f}%, depending on the seed); "
+        f"Of the {TOP} highest-scoring regions of a run, on average {shares.mean():.0f}% are also among the {TOP} "
+        f"highest in the mean over other seeds ({min(by_seed):.0f} to {max(by_seed):.0f}%, depending on the seed); "
         f"{100 * TOP / S_hat.shape[1]:.0f}% are expected by chance."
     )
 
@@ -258,8 +257,8 @@ def check_propositions(context: StudyContext, arms: list[Arm]) -> Finding:
     summary = pd.DataFrame(quantities.items(), columns=["quantity", "value"]).assign(**facts)
     text = [
         f"The bound of Proposition 1 holds for {first['holds'].sum()} of {len(first)} combinations of site and factor. "
-        f"The sign is kept in {first['sign_kept'].sum()} of all combinations. The sign rule applies to "
-        f"{rule_applies.sum()} combinations and is right for {first.loc[rule_applies, 'sign_kept'].sum()} of them.",
+        f"The sign of the class contrast is kept in {first['sign_kept'].sum()} of them. The sign rule applies to "
+        f"{rule_applies.sum()} combinations and is right for {first.loc[rule_applies, 'sign_kept'].sum()} of these.",
         f"Reweighting by support lowers the support penalty by {second['gain'].mean():.3g} on average (Proposition 2).",
     ]
     table = pd.concat([first.assign(proposition=1), second.assign(proposition=2)], ignore_index=True).assign(**facts)

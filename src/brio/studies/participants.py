@@ -215,9 +215,9 @@ def compare_subgroups(context: StudyContext, arms: list[Arm]) -> Finding:
     text = [_describe_subgroup(row, several=len(arms) > 1) for _, row in summary[summary["p"].notna()].iterrows()]
     text += [
         "AUC is computed over pairs of a patient and a control from the same site and subgroup. Intervals are "
-        "bootstrapped over participants within sites, or over sites if the variable is a property of the site. "
-        "Intervals of an AUC are widened, because models of left-out sites share training scans. Random subgroups have "
-        "the same sizes within each site and class.",
+        "bootstrapped over participants within sites. Intervals of an AUC are widened, because models of left-out "
+        "sites share training scans. Random subgroups have as many participants of each site and class as the real "
+        "ones. If a variable hardly varies within sites, whole sites are drawn instead of participants.",
         *(f"Left out: {why}." for why in left_out.values()),
     ]
     return Finding(table, _format_rows(summary), text, lambda: _draw_subgroups(summary), digits=6)

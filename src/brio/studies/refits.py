@@ -247,8 +247,8 @@ def draw_learning_curves(context: StudyContext, arms: list[Arm]) -> Finding:
     summary = pd.concat(parts, ignore_index=True)
     text = [sentence for own in parts for sentence in _describe_gains(own, len(arms) > 1)]
     text.append(
-        f"Each point is the mean over {DRAWS} random subsets for every test site and seed. All intervals are 95% "
-        "intervals over test sites. Subsets of participants keep the shares of sites and classes."
+        f"For each size, test site and seed, {DRAWS} random subsets are drawn. All intervals are 95% intervals over "
+        "test sites. Subsets of participants keep the shares of sites and classes."
     )
     table["size"] = ["all" if np.isinf(size) else f"{size:g}" for size in table["size"]]
     shown = summary.assign(arm=summary["arm"].map(display_method)).drop(columns="size")
