@@ -77,7 +77,7 @@ def format_points(difference: float | None, digits: int = 1) -> str:
     return MISSING if difference is None or is_missing(difference) else format_signed(100 * difference, digits)
 
 
-UNKNOWN_INTERVAL = "unknown: too few sites"
+UNKNOWN_INTERVAL = "unknown: too wide"
 
 
 def format_detectable(difference: float | None) -> str:

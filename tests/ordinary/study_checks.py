@@ -35,7 +35,7 @@ def check_arms(out: Path, table: pd.DataFrame, text: str, people: People) -> Non
         low, high = np.clip([auc.mean() - half, auc.mean() + half], 0, 100)
         means[arm] = auc.mean()
         interval = f"{low:.1f} to {high:.1f}" if half == half else "-"  # of scores that do not vary
-        interval = "unknown: too few sites" if high - low >= 100 else interval
+        interval = "unknown: too wide" if high - low >= 100 else interval
         cells = f"{interval} | {acc.mean():.1f} | {acc.std():.1f} |"
         line = next((line for line in text.splitlines() if cells in line), "")
         assert f"| {auc.mean():.1f} | {auc.std():.1f} |" in line, (arm, cells)

@@ -58,7 +58,7 @@ def test_a_clear_winner_is_named_with_interval_and_test():
 
 
 def test_a_linear_model_that_wins_is_compared_with_brio():
-    _, difference, _ = write(arm("gcn", BASE - 0.01), arm("brio", BASE - 0.07 + WIGGLE), arm("ridge", BASE))
+    _, difference, _ = write(arm("gcn", BASE - 0.01 + WIGGLE), arm("brio", BASE - 0.07 + WIGGLE), arm("ridge", BASE))
     assert difference.startswith("BRIO scored 7 points lower than ridge regression in mean AUC")
     assert ", a significant difference (" in difference
     assert "adjusted for 2 comparisons" in difference

@@ -56,8 +56,8 @@ def test_missing_numbers_are_a_dash():
     ],
 )
 def test_an_interval_as_wide_as_all_that_could_be_is_unknown(ends, text, rule):
-    assert format_interval(ends, *rule) == (text or "unknown: too few sites")
-    assert bracket_interval(ends, *rule) == f" ({text or 'unknown: too few sites'})"
+    assert format_interval(ends, *rule) == (text or "unknown: too wide")
+    assert bracket_interval(ends, *rule) == f" ({text or 'unknown: too wide'})"
 
 
 def test_a_detectable_difference_is_one_that_could_be():

@@ -105,6 +105,8 @@ def test_differences_that_round_to_nothing_have_no_sign():
         "Significantly lower AUC than BRIO after Holm's correction: gcn (-3.0 points, p < 0.001).",
         "No significant difference in AUC from BRIO: w/o RS (0.0 points, p = 1.00).",
     ]
+    warned = summary.assign(p=[None, None, 0.0001], warning=["", "too few sites", ""])
+    assert describe_differences(warned, "brio")[1:] == ["Not tested: w/o RS; too few sites."]
 
 
 # ---------------------------------------------------------------- efficiency

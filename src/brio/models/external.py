@@ -14,7 +14,7 @@ from scipy.special import betaincinv, expit
 from ..cohort import Cohort
 from ..cohort.covariates import ClassNames
 from ..errors import BrioError
-from ..formatting import UNKNOWN_INTERVAL, format_count, format_interval, join_names
+from ..formatting import format_count, format_interval, join_names
 from ..methods.registry import DISPLAY_NAMES
 from ..protocol import average_margins
 from ..protocol.calibration import WHOLE_COEFFICIENT, fit_recalibration, read_logits
@@ -152,7 +152,6 @@ class ScoreRow(NamedTuple):
 
         whole = WHOLE_COEFFICIENT if self.field in ("slope", "intercept") else 1.0
         interval = "" if estimate.ends is None else format_interval(estimate.ends, show, whole)
-        interval = "unknown" if interval == UNKNOWN_INTERVAL else interval  # not always for lack of sites
         return "" if estimate.value is None else show(estimate.value), interval
 
 

@@ -96,7 +96,8 @@ def _describe_difference(evidence: Evidence) -> str:
         return f"{text}; smoke runs are not tested for significance."
     if row["warning"]:
         return f"{text}; {row['warning']}."
-    return f"{text}, {_describe_tests(row, arm.unit, len(comparison.differences))}."
+    n_tests = sum(not np.isnan(other["p"]) for other in comparison.differences.values())
+    return f"{text}, {_describe_tests(row, arm.unit, n_tests)}."
 
 
 def _explain_no_comparison(evidence: Evidence) -> str:

@@ -100,7 +100,7 @@ def describe_differences(
         arms = compared[significant & (np.sign(compared[column]) == sign)]
         if len(arms):
             sentences.append(f"Significantly {word} {quantity} than {name} after Holm's correction: {list_arms(arms)}.")
-    rest = compared[~significant]
+    rest = compared[compared["p"] > 0.05]
     if len(rest):
         sentences.append(f"No significant difference in {quantity} from {name}: {list_arms(rest)}.")
     warned = compared[compared["warning"] != ""]
