@@ -414,7 +414,10 @@ def test_packed(archives, tmp_path, asked, atlas, n_rois):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"participant_id": np.array(["p1", "007", "p10"])}, "participant 1 is p1, but in participants.tsv it is 007"),
+        (
+            {"participant_id": np.array(["p1", "007", "p10"])},
+            "participant number 1 is p1, but in participants.tsv it is 007",
+        ),
         ({"participant_id": np.array(["007", "p1"])}, "has 2 participants, but participants.tsv has 3"),
         ({"n_frames": LENGTHS[::-1]}, "007 has 10 frames, but participants.tsv says 8"),
         ({"n_frames": LENGTHS + 1}, "007 has 9 frames, but participants.tsv says 8"),

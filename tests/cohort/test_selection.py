@@ -61,7 +61,7 @@ def test_expressions(expression, rows):
     [
         ("agee > 3", "t.csv: there is no column 'agee', which --where compares; did you mean 'age'"),
         ("`my cal` == 'x'", "no column 'my cal'.* did you mean 'my col'"),
-        ("site > 5", "compares the text in column 'site' .such as 'A'. with a number, or by < or >"),
+        ("site > 5", "compares the text in column 'site' .such as 'A'. with a number; put text in quotes"),
         ("`my col` == 3", "compares the text in column 'my col' .such as 'x'. with"),
         ("'A' == site < code", "by < or >"),
         ("site > 'A'", "by < or >"),
@@ -110,7 +110,7 @@ def test_a_table_from_excel(tmp_path):
     assert cohort.provenance["warnings"][0].endswith("participants.csv: q9")
     options = cohort.provenance["options"]
     assert (options["where"], options["exclude"]) == (given["where"], "qc.tsv")
-    refuse_import(r"no row is left of 7; reasons: 'label > 1' is false \(7\)", src, where="label > 1")
+    refuse_import(r"none of the 7 rows is left; reasons: 'label > 1' is false \(7\)", src, where="label > 1")
     refuse_import(r"participant p6 appears in rows 6 and 7", src)
     (src / "participants.csv").write_text("\n".join([HEADER, *ROWS]))
     refuse_import(
@@ -312,6 +312,6 @@ def test_select_writes_a_cohort(tmp_path, monkeypatch):
     (step,) = json.loads(Path("some/cohort.json").read_text())["provenance"]["selected"]
     assert (step["fingerprint"], step["where"], step["exclude"]) == (whole.fingerprint, "site != 'site02'", "out.txt")
     assert step["left_out"] == {"excluded by out.txt": 1, "'site != 'site02'' is false": int((~kept).sum()) - 1}
-    assert "give --where, --exclude or both" in command("select", "whole", "--out", "x").refuse_in_a_line()
+    assert "give --where or --exclude" in command("select", "whole", "--out", "x").refuse_in_a_line()
     again, _ = select_scans(some, "label == 1", None)
     assert [step["where"] for step in again.provenance["selected"]] == ["site != 'site02'", "label == 1"]
