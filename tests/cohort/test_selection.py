@@ -160,17 +160,20 @@ def test_conditions_on_scans_to_predict_need_a_table(tmp_path):
 
 def test_what_is_asked_or_said_of_columns(tmp_path):
     src = write_table(tmp_path / "study")
-    refuse_import(r"column 'Sex' contains codes .1 \(2\), 2 \(2\).; state what they mean.*--male 1 --female 2", src)
+    refuse_import(
+        r"column 'Sex' contains the codes 1 \(2 scans\), 2 \(2 scans\); state what the codes mean.*--male 1 --female 2",
+        src,
+    )
     text = (src / "participants.csv").read_text()
     (src / "participants.csv").write_text(text.replace("p4;B;1;2", "p4;B;1;9").replace("p1;A;0;1", "p1;A;0;1.0"))
     cohort = import_cohort("table", src, tmp_path / "cohort", male="1", female="2")
     assert cohort.participants["sex"].tolist()[:3] == ["M", "F", "M"]
     assert cohort.participants["sex"].isna().tolist() == [False, False, False, True]
     copies, unclear = cohort.provenance["warnings"]
-    assert "column 'Sex': numbers other than --male and --female are treated as missing: 9 (1)" in unclear
+    assert "column 'Sex': numbers other than --male and --female are treated as missing: 9 (1 scan)" in unclear
     assert "seems to have repeated columns, numbered by pandas (age.1); brio keeps these columns" in copies
     (src / "participants.csv").write_text(text.replace("p1;A;0;1", "p1;A;0;0").replace("p3;A;1;1", "p3;A;1;0"))
-    refuse_import(r"contains codes .0 \(2\), 2 \(2\)", src)
+    refuse_import(r"contains the codes 0 \(2 scans\), 2 \(2 scans\)", src)
     for code, word in {";A;0;1": ";A;0;Male", ";A;1;1": ";A;1;m", ";B;0;2": ";B;0;w", ";B;1;2": ";B;1;F"}.items():
         text = text.replace(code, word)
     (src / "participants.csv").write_text(text)

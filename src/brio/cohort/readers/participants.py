@@ -181,12 +181,12 @@ def convert_sexes(rows: Sequence[Row], options: ImportOptions, where: str) -> tu
         elif _NUMBER.fullmatch(sex):
             unclear[sex] += 1
             row["sex"] = None if all(codes.values()) else sex
-    listing = ", ".join(f"{code} ({n})" for code, n in sorted(unclear.items())[:LONGEST_LIST])
+    listing = ", ".join(f"{code} ({format_count(n, 'scan')})" for code, n in sorted(unclear.items())[:LONGEST_LIST])
     if unclear and all(codes.values()):
         return (f"{where}: numbers other than --male and --female are treated as missing: {listing}",)
     if unclear and options.labels_required:
         example = "--male 1 --female 2" if "2" in unclear else "--male 1 --female 0"
-        raise BrioError(f"{where} contains codes ({listing}); state what they mean, for example {example}")
+        raise BrioError(f"{where} contains the codes {listing}; state what the codes mean, for example {example}")
     return ()
 
 
