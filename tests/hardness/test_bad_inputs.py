@@ -206,7 +206,7 @@ FILES: list[tuple[str, str, Content, str]] = [
         _archive(TERABYTE),
         "should have 1,000,000,000,000 bytes of data",
     ),
-    ("an archive of notes", "p2.npz", _archive(b"hello", "a.txt"), "p2.npz: contains nothing, so brio cannot tell"),
+    ("an archive of notes", "p2.npz", _archive(b"hello", "a.txt"), "p2.npz: contains nothing; save the array"),
     ("an archive of objects", "p2.npz", _archive(npy_bytes((2, 2), "|O")), f"p2.npz: {OBJECTS}"),
     ("an array that is none", "p2.npz", _archive(b"hello"), "p2.npz: cannot be read as npz"),
     (

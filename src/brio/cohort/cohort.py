@@ -55,7 +55,7 @@ class CohortHeader:
 
 @dataclass(frozen=True)
 class ParticipantRow:
-    """Columns of ``participants.tsv`` that brio reads in every cohort; site and label are optional for prediction."""
+    """Columns of ``participants.tsv`` that brio checks on every load; site and label are optional for prediction."""
 
     participant_id: schemas.Name
     n_frames: schemas.StoredPositiveCount
