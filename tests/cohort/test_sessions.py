@@ -217,7 +217,10 @@ def test_packed_sessions(tmp_path):
     archive["participant_id"][1] = "007"
     np.savez(src / "aal116.npz", **archive)
     rows = "007\tA\t1\ta\t8\n007\tA\t1\tb\t9\np10\tB\t0\ta\t10\n"
-    (src / "participants.tsv").write_text("participant_id\tsite\tdiagnosis\tsession\tn_frames\n" + rows)
+    header = "participant_id\tsite\tdiagnosis\tsession\tn_frames\n"
+    (src / "participants.tsv").write_text(header + rows.replace("\tb\t", "\ta\t"))
+    refuse("give each scan a session in column 'session'$", import_cohort, "packed", src, tmp_path / "no")
+    (src / "participants.tsv").write_text(header + rows)
     refuse("--sessions", import_cohort, "packed", src, tmp_path / "no")
     every = import_cohort("packed", src, tmp_path / "all", sessions="all")
     assert every.ids.tolist() == ["007_ses-a", "007_ses-b", "p10"]

@@ -43,7 +43,7 @@ CHANGED = "changed after the cohort was written; import the cohort again"
 
 @dataclass(frozen=True)
 class CohortHeader:
-    """The content of ``cohort.json``, without the version of its format."""
+    """Entries of ``cohort.json`` that brio checks on every load."""
 
     name: str
     atlas: str
@@ -67,7 +67,7 @@ class ParticipantRow:
 
 @dataclass(frozen=True)
 class RoiRow:
-    """Columns with a defined meaning in a table of ROIs: the required name, and MNI coordinates in mm."""
+    """Columns of ``atlas.tsv`` that brio checks on every load: the name of the ROI, and MNI coordinates in mm."""
 
     name: str
     x: float | None = None
@@ -223,9 +223,8 @@ def write_cohort(
     """Write scans one by one to a new cohort folder; yield a function that adds a scan [T, P] with its row.
 
     Scans go to a temporary folder next to ``out``. When the ``with`` block ends without an error, the participants are
-    checked, the fingerprint and the hashes are computed, and this folder is renamed to ``out``. After an error, the
-    folder is removed. Only one scan is in memory at a time. Anything that the block adds to ``provenance`` is written
-    too.
+    checked, the fingerprint is computed, and the temporary folder is renamed to ``out``. After an error, the temporary
+    folder is removed. Anything that the block adds to ``provenance`` is written too.
     """
     refuse_unsafe_names([name, atlas.name, *classes], "the name of the cohort, its atlas or a class")
     out, provenance, rows = Path(out), {} if provenance is None else provenance, list[dict[str, Any]]()

@@ -256,7 +256,8 @@ class TextTable:
             other = first_row.setdefault((participant, session), number)
             if other != number:
                 problem = f"participant {participant} appears in rows {other} and {number}; keep one of these rows"
-                remedy = f", or give each scan a session in column '{session_column}'"
+                another = "" if option is None else " (or in a column given with --session-column)"
+                remedy = f", or give each scan a session in column '{session_column}'{another}"
                 raise BrioError(f"{self.path}: {problem}{'' if session_column is None else remedy}")
         return [participant for participant, _ in first_row]
 
