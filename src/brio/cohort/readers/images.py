@@ -137,9 +137,7 @@ def _match_labels(path: Path, table: Atlas | None, space: str, name: str) -> Lab
     values = np.unique(np.asarray(image.dataobj))
     values = values[np.isfinite(values) & (values != 0)]
     if not len(values) or (values != np.round(values)).any() or (values < 0).any():
-        raise BrioError(
-            f"{path}: is not a label image; labels must be positive whole numbers, and weighted maps cannot be used"
-        )
+        raise BrioError(f"{path}: is not a label image; labels must be positive whole numbers")
     labels = values.astype(int).tolist()
     if table is None:
         table = Atlas(name, pd.DataFrame({"name": [f"label_{label}" for label in labels], "index": labels}))
