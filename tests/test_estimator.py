@@ -510,7 +510,7 @@ def test_not_fitted(use):
         (np.ones((1, 2, 60, 12)), r"X has shape \(1, 2, 60, 12\); give a list of time series or one array"),
         ([*X[:-1], X[-1][:, :11]], r"X\[59\] has 11 ROIs, but X\[0\] has 12"),
         ([*X[:-1], [["a", "b"]]], r"X\[59\] is not an array of numbers"),
-        ([*X[:-1], np.corrcoef(X[-1].T)], r"X\[59\]: is a square symmetric matrix .*give the frames"),
+        ([*X[:-1], np.corrcoef(X[-1].T)], r"X\[59\]: is a square symmetric matrix .*give time series"),
         ([*X[:-1], np.linalg.inv(np.cov(X[-1].T))], r"X\[59\]: is a square symmetric matrix"),
         ([x.T for x in X], r"X\[1\] has \d+ ROIs, but X\[0\] has \d+; .*if rows are the ROIs, transpose"),
         ([*X[:-1], X[-1] + 1j], r"X\[59\]: Complex data not supported"),
@@ -526,7 +526,7 @@ def test_scans_that_are_refused(scans, message, ridge):
 
 def test_scans_with_rois_in_rows_are_refused_without_an_atlas(ridge):
     turned = [np.resize(x, (60, 12)).T for x in X]
-    with pytest.raises(BrioError, match=r"the 12 rows correlate in the same way .*check_axes=False"):
+    with pytest.raises(BrioError, match=r"the 12 rows of the scans seem to be ROIs, .*check_axes=False"):
         BrioClassifier("ridge", device="cpu").fit(turned, Y, sites=SITES)
     refuse(r"60 ROIs, but the model was fitted to 12 .*if rows are the ROIs, transpose", ridge.predict, turned)
 

@@ -379,7 +379,7 @@ def test_a_limit_on_comparisons_is_reported(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("brio.cohort.auditing.findings.MOST_COMPARED", 10)
     result = audit(cohort(series))
     assert result.not_compared > 0
-    assert any("were not compared" in line for line in format_audit(result).splitlines())
+    assert any("not compared in full" in line for line in format_audit(result).splitlines())
 
 
 # ---------------------------------------------------------------- associations, against independent computations

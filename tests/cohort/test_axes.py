@@ -35,7 +35,7 @@ def write_scans(src: Path, scans: list[np.ndarray]) -> Path:
 def test_regions_in_rows_are_refused_unless_they_are_said_to_be_frames(scans, tmp_path):
     turned = [scan.T for scan in scans]
     assert build(scans).n_rois == 24
-    refuse(r"the 24 rows correlate in the same way .* transpose the scans", build, turned)
+    refuse(r"the 24 rows of the scans seem to be ROIs, .* transpose the scans", build, turned)
     assert build(turned, check_axes=False).n_rois == N_FRAMES
     src = write_scans(tmp_path / "turned", turned)
     refuse(r"p00\.npy: .*24 rows.*--frames-in-rows", import_cohort, "table", src, tmp_path / "out")

@@ -96,7 +96,7 @@ def test_repeated_names_of_scans_to_predict_are_not_guessed(folder, tmp_path):
     known = read(NAMES, known_header=cohort.provenance["header"])  # as a model knows it
     order = [NUMBERED.index(name) for name in TABLE["name"]]
     np.testing.assert_allclose(known.scan(0), scan(9, 5)[:, order], rtol=1e-6)
-    refuse("differs from that of the model's scans and from the order of", read, NAMES[::-1], known_header=NAMES)
+    refuse("differs from that of the model's scans; use the column names", read, NAMES[::-1], known_header=NAMES)
 
 
 def test_columns_of_the_files_may_stand_in_any_order(folder, tmp_path):
@@ -117,9 +117,7 @@ def test_rows_that_no_scan_has_are_named(folder, tmp_path):
     more.to_csv(tmp_path / "more.tsv", sep="\t", index=False)
     cohort = import_cohort("table", folder, tmp_path / "out", atlas_table=tmp_path / "more.tsv", drop_roi=["Global"])
     assert len(cohort.atlas) == 4
-    assert (
-        "more.tsv: no scan has the ROIs Putamen; the rows of these ROIs are not used" in cohort.provenance["warnings"]
-    )
+    assert "more.tsv: rows that are not used, because no scan has these ROIs: Putamen" in cohort.provenance["warnings"]
 
 
 def test_files_without_header_are_taken_in_the_order_of_the_table(tmp_path):

@@ -96,7 +96,7 @@ def test_missing_parcels_stay_and_columns_are_brought_to_one_order(xcpd, tmp_pat
     ("x", "names", "message"),
     [
         (scan(2), (*NAMES[:4], "Putamen"), r"sub-003\S+: has ROI 'Putamen' but not 'Thalamus' of \S+sub-001"),
-        (scan(2), None, r"sub-003\S+: has no column names, although \S+sub-001\S+ has them"),
+        (scan(2), None, r"sub-003\S+: has no column names, although \S+sub-001\S+ has column names; add a header"),
         (scan(2), (*NAMES[:4], "RH-Mot"), r"sub-003\S+: column 'RH-Mot' appears more than once"),
     ],
 )
@@ -168,7 +168,7 @@ def test_cpac_variants_are_not_runs(src, tmp_path):
     np.testing.assert_allclose(cohort.scan(3), scan(3, 200), atol=1e-3)
     assert cohort.atlas.name == "cc200"
     assert cohort.provenance["rois"] == "header matched to the bundled atlas by index"
-    refuse("none of 8 files .* matches 'reg-x'", import_cohort, "bids", src, tmp_path / "out2", match="reg-x")
+    refuse("none of 8 files .* matches --match 'reg-x'", import_cohort, "bids", src, tmp_path / "out2", match="reg-x")
 
 
 def test_cifti_alone_and_beside_its_tsv(src, tmp_path):

@@ -189,7 +189,7 @@ def test_the_command(folder, tmp_path):
     ("options", "message"),
     [
         ({"denoise": "smple"}, "not 'smple'; did you mean 'simple'"),
-        ({"denoise": "simple", "high_pass": 0.01}, "would filter twice"),
+        ({"denoise": "simple", "high_pass": 0.01}, "already includes a high-pass filter"),
         ({"denoise": "trans_x,trans_w"}, "no column 'trans_w'; did you mean"),
         ({"denoise": "trans_x,words"}, "cannot be read as a table of numbers .could not convert string to float"),
         ({"denoise": "compcor"}, "strategy 'compcor' cannot be used"),
@@ -238,7 +238,7 @@ def test_dense_surfaces_and_maps_of_weights_are_refused(folder, tmp_path):
     with pytest.raises(BrioError, match="is not a label image"):
         import_images(tmp_path, tmp_path / "cohort")
     nibabel.save(nibabel.Nifti1Image(np.ones((4, 4, 4, 2), dtype=np.int16), AFFINE), atlas)
-    with pytest.raises(BrioError, match="has 4 axes; a label image needs three"):
+    with pytest.raises(BrioError, match="has 4 axes, but a label image needs three"):
         import_images(tmp_path, tmp_path / "cohort")
 
 
@@ -338,6 +338,6 @@ def test_an_atlas_without_a_table_names_its_labels(folder, tmp_path):
     np.testing.assert_array_equal(short.scan(0), cohort.scan(0)[:, [0, 2, 3, 4]])
     table = tmp_path / "rois.tsv"
     table.write_text("name\tcode\n" + "".join(f"r{label}\t{label}\n" for label in LABELS[1:]))
-    with pytest.raises(BrioError, match="the table of ROIs lacks the labels 3;"):
+    with pytest.raises(BrioError, match="labels that are missing from the table of ROIs: 3;"):
         import_images(folder, tmp_path / "other", atlas=str(atlas), atlas_table=table)
     assert json.loads((tmp_path / "cohort" / "cohort.json").read_text())["provenance"]["kind"] == "fmriprep"

@@ -159,7 +159,7 @@ def test_match_chooses_files_in_every_layout(kind, tmp_path):
     if kind != "fc":
         scans = read_scans_to_predict(src, tmp_path / "scans", **options)
         assert (scans.provenance["kind"], scans.fingerprint) == (kind, expected)
-    refuse_import("matches 'nowhere'", src, kind, **options | {"match": "nowhere"})
+    refuse_import("matches --match 'nowhere'", src, kind, **options | {"match": "nowhere"})
 
 
 def test_images_beside_series_do_not_decide_the_layout(tmp_path):
@@ -200,4 +200,4 @@ def test_a_participant_with_one_scan_under_two_sessions_is_left_out(tmp_path):
     shutil.copy(src / "p00_ses-1.npy", src / "p00_ses-2.npy")
     cohort = import_cohort("table", src, tmp_path / "cohort", sessions="join")
     (reason,) = list_skipped(cohort).values()
-    assert (len(cohort), reason.split(";")[0]) == (5, "is the same scan as p00_ses-1.npy under another name")
+    assert (len(cohort), reason.split(";")[0]) == (5, "seems to be the same scan as p00_ses-1.npy")

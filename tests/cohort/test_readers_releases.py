@@ -344,7 +344,12 @@ def test_covariates(results, tmp_path):
     table = results / "covariates.csv"
     table.write_text("ID,Age,Sex,site\nS1-1-0001,30,1,x\nS1-2-0001,,2,x\nS20-1-0007,41,1,y\nS9-1-0001,50,1,z\n")
     given = {"atlas": "aal116", "participants": "covariates.csv"}
-    refuse_import(r"column 'Sex' contains codes .1 \(2\), 2 \(1\).; .* --male 1 --female 2", results, "dpabi", **given)
+    refuse_import(
+        r"column 'Sex' contains the codes 1 \(2 scans\), 2 \(1 scan\); .* --male 1 --female 2",
+        results,
+        "dpabi",
+        **given,
+    )
     cohort = import_cohort("dpabi", results, tmp_path / "out", **given, male="1", female="2")
     assert cohort.participants["sex"].tolist()[:3] == ["M", "F", "M"]
     assert cohort.sites.tolist() == ["S1", "S1", "S20", "S20"]
@@ -414,7 +419,10 @@ def test_packed(archives, tmp_path, asked, atlas, n_rois):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"participant_id": np.array(["p1", "007", "p10"])}, "participant 1 is p1, but in participants.tsv it is 007"),
+        (
+            {"participant_id": np.array(["p1", "007", "p10"])},
+            "participant number 1 is p1, but in participants.tsv it is 007",
+        ),
         ({"participant_id": np.array(["007", "p1"])}, "has 2 participants, but participants.tsv has 3"),
         ({"n_frames": LENGTHS[::-1]}, "007 has 10 frames, but participants.tsv says 8"),
         ({"n_frames": LENGTHS + 1}, "007 has 9 frames, but participants.tsv says 8"),

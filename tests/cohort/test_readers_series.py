@@ -114,7 +114,7 @@ def test_variable_by_name(tmp_path):
     savemat(tmp_path / "a.mat", {"one": X, "two": 2 * X})
     np.testing.assert_array_equal(read_series(tmp_path / "a.mat", variable="two").frames, 2 * X)
     refuse(r"a\.mat: has no variable 'three'", read_series, tmp_path / "a.mat", variable="three")
-    refuse(r"contains one 7x4, two 7x4, so brio cannot tell", read_series, tmp_path / "a.mat")
+    refuse(r"contains one 7x4, two 7x4; save the array to read", read_series, tmp_path / "a.mat")
 
 
 MATLAB_4 = ["f8", "f4", "u1", "i2", "u2", "i4"]

@@ -285,7 +285,7 @@ def test_cohort_folder_is_read_in_place(tmp_path):
     assert cohort.provenance["cohort"] == imported.provenance
     summary = "3 scans read in the layout 'cohort' (a brio cohort folder); with a label: 3; skipped: 0"
     assert summarise_scans_to_predict(cohort) == summary
-    refuse_scans("are in atlas 'aal116', not in 'cc200'", tmp_path / "cohort", atlas="cc200")
+    refuse_scans("are in atlas 'aal116', not 'cc200'; leave out --atlas", tmp_path / "cohort", atlas="cc200")
     message = "--tr, --participants cannot be used with a cohort folder"
     refuse_scans(message, tmp_path / "cohort", tr=2.0, participants="x.tsv")
     refuse_scans(
@@ -310,7 +310,7 @@ def test_a_cohort_that_lost_its_header_is_named_with_the_file(tmp_path):
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ((1, None, 0), r"cohort 'study': 1 of 3 scans have no label \(the first is p1\); brio can only predict"),
+        ((1, None, 0), r"cohort 'study': 1 of 3 scans have no label \(the first is p1\); add a label for every scan"),
         (None, "cohort 'study': the scans have no label; .*add a label for every scan to the participants table and"),
     ],
 )

@@ -61,7 +61,7 @@ def test_expressions(expression, rows):
     [
         ("agee > 3", "t.csv: there is no column 'agee', which --where compares; did you mean 'age'"),
         ("`my cal` == 'x'", "no column 'my cal'.* did you mean 'my col'"),
-        ("site > 5", "compares the text in column 'site' .such as 'A'. with a number, or by < or >"),
+        ("site > 5", "compares the text in column 'site' .such as 'A'. with a number; put text in quotes"),
         ("`my col` == 3", "compares the text in column 'my col' .such as 'x'. with"),
         ("'A' == site < code", "by < or >"),
         ("site > 'A'", "by < or >"),
@@ -110,7 +110,7 @@ def test_a_table_from_excel(tmp_path):
     assert cohort.provenance["warnings"][0].endswith("participants.csv: q9")
     options = cohort.provenance["options"]
     assert (options["where"], options["exclude"]) == (given["where"], "qc.tsv")
-    refuse_import(r"no row is left of 7; reasons: 'label > 1' is false \(7\)", src, where="label > 1")
+    refuse_import(r"none of the 7 rows is left; reasons: 'label > 1' is false \(7\)", src, where="label > 1")
     refuse_import(r"participant p6 appears in rows 6 and 7", src)
     (src / "participants.csv").write_text("\n".join([HEADER, *ROWS]))
     refuse_import(
@@ -160,17 +160,20 @@ def test_conditions_on_scans_to_predict_need_a_table(tmp_path):
 
 def test_what_is_asked_or_said_of_columns(tmp_path):
     src = write_table(tmp_path / "study")
-    refuse_import(r"column 'Sex' contains codes .1 \(2\), 2 \(2\).; state what they mean.*--male 1 --female 2", src)
+    refuse_import(
+        r"column 'Sex' contains the codes 1 \(2 scans\), 2 \(2 scans\); state what the codes mean.*--male 1 --female 2",
+        src,
+    )
     text = (src / "participants.csv").read_text()
     (src / "participants.csv").write_text(text.replace("p4;B;1;2", "p4;B;1;9").replace("p1;A;0;1", "p1;A;0;1.0"))
     cohort = import_cohort("table", src, tmp_path / "cohort", male="1", female="2")
     assert cohort.participants["sex"].tolist()[:3] == ["M", "F", "M"]
     assert cohort.participants["sex"].isna().tolist() == [False, False, False, True]
     copies, unclear = cohort.provenance["warnings"]
-    assert "column 'Sex': numbers other than --male and --female are treated as missing: 9 (1)" in unclear
+    assert "column 'Sex': numbers other than --male and --female are treated as missing: 9 (1 scan)" in unclear
     assert "seems to have repeated columns, numbered by pandas (age.1); brio keeps these columns" in copies
     (src / "participants.csv").write_text(text.replace("p1;A;0;1", "p1;A;0;0").replace("p3;A;1;1", "p3;A;1;0"))
-    refuse_import(r"contains codes .0 \(2\), 2 \(2\)", src)
+    refuse_import(r"contains the codes 0 \(2 scans\), 2 \(2 scans\)", src)
     for code, word in {";A;0;1": ";A;0;Male", ";A;1;1": ";A;1;m", ";B;0;2": ";B;0;w", ";B;1;2": ";B;1;F"}.items():
         text = text.replace(code, word)
     (src / "participants.csv").write_text(text)
@@ -312,6 +315,6 @@ def test_select_writes_a_cohort(tmp_path, monkeypatch):
     (step,) = json.loads(Path("some/cohort.json").read_text())["provenance"]["selected"]
     assert (step["fingerprint"], step["where"], step["exclude"]) == (whole.fingerprint, "site != 'site02'", "out.txt")
     assert step["left_out"] == {"excluded by out.txt": 1, "'site != 'site02'' is false": int((~kept).sum()) - 1}
-    assert "give --where, --exclude or both" in command("select", "whole", "--out", "x").refuse_in_a_line()
+    assert "give --where or --exclude" in command("select", "whole", "--out", "x").refuse_in_a_line()
     again, _ = select_scans(some, "label == 1", None)
     assert [step["where"] for step in again.provenance["selected"]] == ["site != 'site02'", "label == 1"]

@@ -94,14 +94,14 @@ def test_table_asks_what_to_do(table, tmp_path):
 def test_scans_that_differ_in_repetition_time_are_not_joined(times):
     parts = [Series(scan(i), tr=tr) for i, tr in enumerate(times)]
     here, there = ("unknown" if tr is None else "2.0 s" for tr in reversed(times))
-    message = f"b: the repetition time is {here}, but {there} in a; scans can only be joined if it is the same"
+    message = f"b: the repetition time is {here}, but {there} in a; scans can only be joined if their"
     refuse(message, join_scans, parts, [Path("a"), Path("b")])
 
 
 def test_scans_to_predict_of_one_participant_agree_in_the_label(table, tmp_path):
     (table / "participants.tsv").write_text(HEAD + ROWS.replace("A\t0\t2", "A\tn/a\t2"))
     options = {"kind": "table", "patient": "1", "control": "0"}
-    message = "participant p1 has scans with label 0 and n/a; correct the table"
+    message = "participant p1 has scans with label 0 and n/a; correct the participants table"
     refuse(message, read_scans_to_predict, table, tmp_path / "join", sessions="join", **options)
 
 
@@ -174,7 +174,9 @@ def test_table_refuses(table):
         "p1 appears in rows 1 and 2; keep one of these rows, or give each scan a session", table, sessions="join"
     )
     path.write_text(HEAD + "p1\tA\t0\t1\np1\tA\t1\t2\np2\tB\t1\t1\n")
-    refuse_import("p1 has scans with label 0 and 1; correct the table before joining them", table, sessions="join")
+    refuse_import(
+        "p1 has scans with label 0 and 1; correct the participants table, or keep one scan", table, sessions="join"
+    )
     rows = "p1\tA\t0\t1\tp2.npy\np1\tA\t0\t2\tp2.npy\np2\tB\t1\t1\tp1_2.npy\n"
     path.write_text(HEAD.replace("\n", "\tfile\n") + rows)
     refuse_import(r"lists this file for both p1 \(session 1\) and p1 \(session 2\)", table, sessions="all")
@@ -215,7 +217,10 @@ def test_packed_sessions(tmp_path):
     archive["participant_id"][1] = "007"
     np.savez(src / "aal116.npz", **archive)
     rows = "007\tA\t1\ta\t8\n007\tA\t1\tb\t9\np10\tB\t0\ta\t10\n"
-    (src / "participants.tsv").write_text("participant_id\tsite\tdiagnosis\tsession\tn_frames\n" + rows)
+    header = "participant_id\tsite\tdiagnosis\tsession\tn_frames\n"
+    (src / "participants.tsv").write_text(header + rows.replace("\tb\t", "\ta\t"))
+    refuse("give each scan a session in column 'session'$", import_cohort, "packed", src, tmp_path / "no")
+    (src / "participants.tsv").write_text(header + rows)
     refuse("--sessions", import_cohort, "packed", src, tmp_path / "no")
     every = import_cohort("packed", src, tmp_path / "all", sessions="all")
     assert every.ids.tolist() == ["007_ses-a", "007_ses-b", "p10"]

@@ -206,14 +206,14 @@ FILES: list[tuple[str, str, Content, str]] = [
         _archive(TERABYTE),
         "should have 1,000,000,000,000 bytes of data",
     ),
-    ("an archive of notes", "p2.npz", _archive(b"hello", "a.txt"), "p2.npz: contains nothing, so brio cannot tell"),
+    ("an archive of notes", "p2.npz", _archive(b"hello", "a.txt"), "p2.npz: contains nothing; save the array"),
     ("an archive of objects", "p2.npz", _archive(npy_bytes((2, 2), "|O")), f"p2.npz: {OBJECTS}"),
     ("an array that is none", "p2.npz", _archive(b"hello"), "p2.npz: cannot be read as npz"),
     (
         "a MATLAB bomb",
         "p2.mat",
         mat_bomb(BOMB),
-        "p2.mat: is larger than 1 MB when unpacked, which is the limit of brio",
+        "p2.mat: is larger than 1 MB when unpacked; if this size is correct",
     ),
     ("a MATLAB file with objects", "p2.mat", _save_object, NOT_REAL),
     ("complex numbers of MATLAB", "p2.mat", lambda p: savemat(p, {"timeseries": make_frames(2) * 1j}), NOT_REAL),
@@ -243,7 +243,7 @@ PACKS: list[tuple[str, dict[str, np.ndarray], str]] = [
 
 SIDECARS: list[tuple[str, Content, str]] = [
     ("an infinite repetition time", '{"RepetitionTime": Infinity}', "RepetitionTime in its json sidecar is inf;"),
-    ("milliseconds", '{"RepetitionTime": 2000}', "is 2000; a positive number of seconds is needed, from 0.01 to 100"),
+    ("milliseconds", '{"RepetitionTime": 2000}', "is 2000; a number of seconds is needed, from 0.01 to 100"),
     ("a time of 400 digits", f'{{"RepetitionTime": 1{"0" * 400}}}', "RepetitionTime in its json sidecar is 1000"),
     (
         "a frequency of 400 digits",

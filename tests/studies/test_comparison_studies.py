@@ -183,7 +183,9 @@ def test_every_label_has_the_methods_that_may_be_asked(labelled, rows, text):
         assert sorted(arms[label]) == ["log-ridge", "ridge"]
         assert f"Left out for the label '{label}', because these methods use it as an input: covariates-only." in text
     for told in (text, labelled[1]):
-        assert "the median of a site is computed from all its participants, because it defines the label" in told
+        assert (
+            "the median of a site is computed from all participants of the site, because it defines the label" in told
+        )
     assert "More than one label concerns age." in text
     assert "nan" not in text
 

@@ -79,8 +79,8 @@ class Atlas:
         Returns
         -------
         tuple of ndarray of int64 and str, or None
-            Rows in the order of the columns, and the column of the table in which they were found. None if none of
-            ``name``, ``code`` and ``index`` contains all names.
+            Rows in the order of the columns, and the column of the table that contains their names. None if ``name``,
+            ``code`` and ``index`` each lack a name or repeat a value.
 
         Examples
         --------
@@ -277,8 +277,7 @@ def _download(fetcher: str, **options: Any) -> Any:
         folder = next(iter(datasets.get_data_dirs()))
         raise BrioError(
             f"nilearn could not download the atlas with {fetcher} ({reason}); run again with an internet connection, "
-            f"copy the folder {folder} from a computer that has the atlas, or give a file instead of a name: a "
-            "label image for images, otherwise a table of ROIs (columns name, x, y, z, network)"
+            f"copy the folder {folder} from a computer that has the atlas, or give a file instead of a name"
         ) from error
 
 

@@ -43,7 +43,7 @@ CHANGED = "changed after the cohort was written; import the cohort again"
 
 @dataclass(frozen=True)
 class CohortHeader:
-    """The content of ``cohort.json``, without the version of its format."""
+    """Entries of ``cohort.json`` that brio checks on every load."""
 
     name: str
     atlas: str
@@ -55,7 +55,7 @@ class CohortHeader:
 
 @dataclass(frozen=True)
 class ParticipantRow:
-    """Columns of ``participants.tsv`` that brio reads in every cohort; site and label are optional for prediction."""
+    """Columns of ``participants.tsv`` that brio checks on every load; site and label are optional for prediction."""
 
     participant_id: schemas.Name
     n_frames: schemas.StoredPositiveCount
@@ -67,7 +67,7 @@ class ParticipantRow:
 
 @dataclass(frozen=True)
 class RoiRow:
-    """Columns with a defined meaning in a table of ROIs: the required name, and MNI coordinates in mm."""
+    """Columns of ``atlas.tsv`` that brio checks on every load: the name of the ROI, and MNI coordinates in mm."""
 
     name: str
     x: float | None = None
@@ -80,7 +80,7 @@ def check_participants(table: pd.DataFrame, where: str, labels_required: bool = 
     required = REQUIRED_COLUMNS if labels_required else ("participant_id",)
     for column in required:
         if column not in table.columns:
-            raise BrioError(f"{where}: has no column '{column}'; it has {', '.join(map(str, table.columns))}")
+            raise BrioError(f"{where}: has no column '{column}'; its columns are {', '.join(map(str, table.columns))}")
     refuse_unsafe_cells(table, where)
     table = table.copy()
     for column in table.columns.intersection(["participant_id", "site"]):
@@ -133,10 +133,7 @@ def require_filled(table: pd.DataFrame, column: str, cohort: str) -> pd.Series:
     if empty.any() or column not in table:
         count = "the scans" if empty.all() else f"{int(empty.sum())} of {len(empty)} scans"
         first = "" if empty.all() else f" (the first is {table['participant_id'][empty].iloc[0]})"
-        remedy = (
-            f"brio can only predict such scans; for any other use, add a {column} for every scan to the participants "
-            "table and import again"
-        )
+        remedy = f"add a {column} for every scan to the participants table and import again"
         raise BrioError(f"cohort '{cohort}': {count} have no {column}{first}; {remedy}")
     return table[column]
 
@@ -226,9 +223,8 @@ def write_cohort(
     """Write scans one by one to a new cohort folder; yield a function that adds a scan [T, P] with its row.
 
     Scans go to a temporary folder next to ``out``. When the ``with`` block ends without an error, the participants are
-    checked, the fingerprint and the hashes are computed, and this folder is renamed to ``out``. After an error, the
-    folder is removed. Only one scan is in memory at a time. Anything that the block adds to ``provenance`` is written
-    too.
+    checked, the fingerprint is computed, and the temporary folder is renamed to ``out``. After an error, the temporary
+    folder is removed. Anything that the block adds to ``provenance`` is written too.
     """
     refuse_unsafe_names([name, atlas.name, *classes], "the name of the cohort, its atlas or a class")
     out, provenance, rows = Path(out), {} if provenance is None else provenance, list[dict[str, Any]]()
@@ -295,35 +291,34 @@ FORMER_LABEL = "former_label"
 
 @dataclass(frozen=True, eq=False)
 class Cohort:
-    """Scans of different lengths with their participants, atlas and provenance. A cohort is immutable.
+    """Scans, which may differ in length, with their participants, atlas and provenance.
 
-    Build a cohort with :meth:`from_scans`, :meth:`load`, :func:`brio.simulate` or a reader
-    (``brio.cohort.readers.import_cohort``).
+    Build a cohort with :meth:`from_scans`, :meth:`load`, :func:`brio.simulate` or :func:`brio.import_cohort`.
 
     Attributes
     ----------
     name : str
     frames : ndarray of float32, shape [F, P]
-        The concatenated frames of all scans, memory-mapped if the cohort was loaded from a folder. :meth:`select` does
-        not change this array, so use :meth:`scan` to get the frames of one scan.
+        The concatenated frames of all scans, memory-mapped if the cohort was loaded from a folder. A selection keeps
+        the whole array; use :meth:`scan` to get the frames of one scan.
     starts, n_frames : ndarray of int64, shape [N]
         Scan i is ``frames[starts[i] : starts[i] + n_frames[i]]``.
     participants : DataFrame, N rows
         One row per scan. The columns are ``participant_id``, ``n_frames``, ``site``, ``label`` (0 or 1) and any
-        covariates; ``tr`` is the repetition time in seconds, if it is known. In a cohort for prediction, scans may lack
-        ``site`` (empty text) and ``label`` (NA); jobs and the audit reject such a cohort. If participants have several
-        scans, ``session`` distinguishes the scans of a participant, and ``brio_scan_id`` is unique for each scan. Sites
-        and labels are read from the table only once, so make another cohort instead of changing the table.
+        covariates; ``tr`` is the repetition time in seconds. Scans to predict may lack ``site`` and ``label``; the
+        audit rejects a cohort with such scans. If participants have several scans, ``session`` distinguishes the
+        scans of a participant, and ``brio_scan_id`` is unique for each scan. Do not change this table: sites and labels
+        are read from it only once.
     atlas : Atlas
         The P ROIs of the scans.
     classes : tuple of two str
         Names of the labels 0 and 1.
     provenance : dict
-        Reader, source and options with which the cohort was imported.
+        How the cohort was made: for an import, the reader, source and options.
     fingerprint : str
         Hash that identifies the cohort, with its selection of scans, in every result.
     path : Path or None
-        Folder from which the cohort was loaded.
+        Folder from which the cohort was loaded; None for a cohort in memory or a selection.
 
     Examples
     --------
@@ -466,8 +461,7 @@ class Cohort:
         -------
         Cohort
             This cohort if all scans are selected in their present order, otherwise a new cohort. The new fingerprint is
-            computed from the fingerprint of this cohort and the ids of the selected scans. If the same scans are
-            selected in several steps, the fingerprint is therefore different.
+            computed from the fingerprint of this cohort and the ids of the selected scans.
 
         Raises
         ------
@@ -483,7 +477,8 @@ class Cohort:
                 "a mask with one value per scan"
             )
         if chosen.dtype.kind not in "biu" and len(chosen):
-            raise BrioError(f"scans are selected by position (whole numbers) or with a mask, not with {chosen.dtype}")
+            given = f"not by values of type {chosen.dtype}"
+            raise BrioError(f"select scans by their positions (whole numbers) or by a mask, {given}")
         index = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.astype(np.int64)
         if len(index) == len(self) and (index == np.arange(len(self))).all():
             return self
@@ -529,8 +524,7 @@ class Cohort:
         session : sequence of N values, optional
             Session of each scan; needed if a participant has several scans.
         covariates : DataFrame, N rows, optional
-            Further columns of the participants table, for example ``age``, ``sex`` and ``tr``. They must not repeat
-            columns that come from other arguments or from the scans.
+            Further columns of the participants table, for example ``age``, ``sex`` and ``tr``.
         atlas : Atlas, optional
             The P ROIs; unnamed by default.
         classes : tuple of two str
@@ -548,8 +542,8 @@ class Cohort:
         Raises
         ------
         BrioError
-            If there are no scans, a scan does not have two axes, scans and atlas have different numbers of ROIs, the
-            arguments have different lengths, the participants table is not valid, or ``check_axes`` finds wrong axes.
+            If a scan or an argument is not valid, arguments have different lengths, scans have different numbers of
+            ROIs, or ``check_axes`` rejects a scan.
         """
         if len(scans) == 0:
             raise BrioError("no scans were given")
@@ -569,19 +563,16 @@ class Cohort:
         if covariates is not None:
             reserved = [str(column) for column in covariates.columns if column in (*table.columns, "n_frames")]
             if reserved:
-                given = f"other arguments or the scans already provide {', '.join(reserved)}"
-                raise BrioError(f"covariates: {given}; drop these columns")
+                raise BrioError(f"covariates: drop {', '.join(reserved)}, which other arguments or the scans provide")
             table = pd.concat([table, covariates.reset_index(drop=True)], axis=1)
         if check_axes and not holds_fc(table):
             for participant, array in zip(ids, arrays, strict=True):
                 refuse_fc(array, f"participant {participant}")
             if atlas is None and are_transposed(arrays):
-                rows = (
-                    f"the rows of the scans seem to be ROIs: the {arrays[0].shape[0]} rows correlate in the same way "
-                    "in all scans"
-                )
                 remedy = "transpose the scans or, if rows are frames, call Cohort.from_scans(..., check_axes=False)"
-                raise BrioError(f"{rows}, and the {arrays[0].shape[1]} columns do not; {remedy}")
+                raise BrioError(
+                    f"the {len(arrays[0])} rows of the scans seem to be ROIs, and the columns frames; {remedy}"
+                )
         lengths = np.array([len(array) for array in arrays], dtype=np.int64)
         table["n_frames"] = lengths
         frames = np.concatenate(arrays)
@@ -602,9 +593,7 @@ class Cohort:
         )
 
     def save(self, path: str | Path) -> Cohort:
-        """Write the cohort to a new folder of npy, tsv and json files, and load it from that folder.
-
-        A cohort without sites and labels, for prediction, can also be saved.
+        """Write the cohort to a new folder, and load it from that folder.
 
         Parameters
         ----------
@@ -618,7 +607,7 @@ class Cohort:
         Raises
         ------
         BrioError
-            If ``path`` already exists.
+            If ``path`` already exists, or a scan contains no finite value.
         """
         with write_cohort(path, self.name, self.atlas, self.classes, self.provenance, labels_required=False) as add:
             for i, row in enumerate(self.participants.to_dict("records")):
@@ -629,8 +618,8 @@ class Cohort:
     def load(cls, path: str | Path) -> Cohort:
         """Open a cohort folder.
 
-        This method checks the hash of the tables but only memory-maps the frames, which may take many gigabytes. To
-        check the frames as well, call :meth:`verify`, as jobs and :meth:`BrioClassifier.fit` do before they start.
+        This method checks the tables, but only memory-maps the frames. To check the frames as well, call
+        :meth:`verify`, as :func:`brio.run` does.
 
         Parameters
         ----------
@@ -679,7 +668,7 @@ class Cohort:
     def verify(self) -> None:
         """Check that the files on disk still match the fingerprint.
 
-        This method does nothing if ``path`` is None, as for a cohort in memory or a selection.
+        This method does nothing if ``path`` is None.
 
         Raises
         ------

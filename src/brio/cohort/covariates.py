@@ -80,7 +80,7 @@ def _convert_sex(values: pd.Series, names: np.ndarray, what: str) -> pd.Series:
     unknown = (text.notna() & codes.isna()).to_numpy()
     if unknown.any():
         value = values[unknown].iloc[0]
-        remedy = "write F or M, or import again with --male and --female"
+        remedy = "write F or M in the participants table, or give --male and --female, and import again"
         raise BrioError(f"{what} of participant {names[unknown][0]} is '{value}'; {remedy}")
     return codes
 
@@ -188,13 +188,10 @@ def relabel(cohort: Cohort, question: str, min_class: int = 5) -> Cohort:
     reserved = {*REQUIRED_COLUMNS, *TEXT_COLUMNS, "n_frames"}
     offered = [str(name) for name in cohort.participants.columns if name not in reserved]
     if column in reserved:
-        remedy = "ask about a covariate, not about identifiers, sites, labels or n_frames"
-        raise BrioError(f"column '{column}' cannot be used as a question; {remedy}")
+        raise BrioError(f"column '{column}' cannot be used as a question; ask about a covariate")
     if column not in offered:
         hint = nearest(column, offered) if offered else "the table has no covariates; add one and import again"
-        raise BrioError(
-            f"the participants table of cohort '{cohort.name}' has no column '{column}' for this question; {hint}"
-        )
+        raise BrioError(f"the participants table of cohort '{cohort.name}' has no column '{column}'; {hint}")
     first, member = index_participants(cohort.participant_ids)
     filled = find_filled(cohort.participants, column)
     filled &= (cohort.participants[column].astype(str).str.strip() != "").to_numpy()
@@ -207,8 +204,7 @@ def relabel(cohort: Cohort, question: str, min_class: int = 5) -> Cohort:
     known, leaves = label >= 0, f"the question '{question}' leaves"
     for k, name in enumerate(classes):
         if not (label == k).any():
-            none = f"none of the {known.sum()} participants with a value in column '{column}' is '{name}'"
-            raise BrioError(f"{leaves} only one class: {none}; ask another question")
+            raise BrioError(f"{leaves} only one class: no participant is in class '{name}'; ask another question")
     of_class = pd.crosstab(sites[known], label[known])
     small = of_class.index[of_class.min(axis=1) < min_class].tolist()
     used = known & ~np.isin(sites, small)
@@ -262,7 +258,7 @@ def describe_question(cohort: Cohort) -> str:
     if not isinstance(asks, dict):
         return ""
     counts = np.bincount(cohort.labels[index_participants(cohort.participant_ids)[0]], minlength=2)
-    parts = [f"{name} ({n} participants)" for name, n in zip(cohort.classes, counts, strict=True)]
+    parts = [f"{name} ({format_count(n, 'participant')})" for name, n in zip(cohort.classes, counts, strict=True)]
     sentence = f"labels: {parts[1]} or {parts[0]}"
     left_out = []
     if asks["without_value"]:
@@ -272,10 +268,7 @@ def describe_question(cohort: Cohort) -> str:
         left_out.append(f"{format_count(asks['at_small_sites'], 'participant')} at {small} ({', '.join(sites)})")
     sentence += f"; left out: {' and '.join(left_out)}" if left_out else ""
     if asks["question"].endswith(SITE_MEDIAN):
-        sentence += (
-            "; the median of a site is computed from all its participants, because it defines the label and is "
-            "not learned"
-        )
+        sentence += "; the median of a site is computed from all participants of the site, because it defines the label"
     return sentence
 
 

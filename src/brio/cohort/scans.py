@@ -24,7 +24,7 @@ def is_repetition_time(value: Any) -> bool:
 def require_repetition_time(value: Any, what: str) -> float:
     """Require that a value is a valid repetition time in seconds."""
     if not is_repetition_time(value):
-        needed = f"a positive number of seconds is needed, from {SHORTEST} to {LONGEST:.0f}"
+        needed = f"a number of seconds is needed, from {SHORTEST} to {LONGEST:.0f}"
         raise BrioError(f"{what} is {repr(value)[:40]}; {needed}")
     return float(value)
 
@@ -89,10 +89,7 @@ def name_repeated_scans(table: pd.DataFrame, where: str) -> pd.DataFrame:
         if (several > 1).any():
             participant = several.index[several > 1][0]
             values = " and ".join(known[owner == participant].dropna().unique()[:2])
-            remedy = (
-                f"all scans of a participant need the same {column}, so correct the table, or keep one scan "
-                "with --sessions first"
-            )
+            remedy = f"give all scans of a participant the same {column}, or keep one scan with --sessions first"
             raise BrioError(f"{where}: participant {participant} has scans with {column} {values}; {remedy}")
     names = [name_scan(o, s) if s else o for o, s in zip(owner, session, strict=True)]
     table = table.assign(session=session, **{SCAN_ID: names})
@@ -304,7 +301,7 @@ def refuse_fc(matrix: np.ndarray, where: str) -> None:
         return
     scale = np.abs(matrix[np.isfinite(matrix)]).max(initial=0.0)
     if np.allclose(matrix, matrix.T, rtol=0.0, atol=_ASYMMETRY * scale, equal_nan=True):
-        remedy = "give the frames, or use 'brio import fc' or BrioClassifier(kind='connectome') for correlations"
+        remedy = "give time series, or use 'brio import fc' or BrioClassifier(kind='connectome') for correlations"
         raise BrioError(f"{where}: is a square symmetric matrix (such as a connectome), not a time series; {remedy}")
 
 

@@ -17,8 +17,8 @@ _CONDITIONS = (ast.Expression, ast.BoolOp, ast.boolop, ast.Not, ast.UnaryOp, ast
 _ALLOWED = (*_CONDITIONS, ast.Name, ast.List, ast.Tuple, ast.Load, ast.Constant)
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _FORMS = (
-    "write comparisons such as \"age >= 18 and site in ['A', 'B']\", joined by and, or, not (write == for equal, "
-    "put text in quotes, and put column names that are not a single word in `backticks`)"
+    "write comparisons such as \"age >= 18 and site in ['A', 'B']\" (== for equal, text in quotes, and column names "
+    "that are not a single word in `backticks`)"
 )
 _QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'|`([^`]*)`")  # texts, and names of columns in backticks
 
@@ -84,6 +84,7 @@ def _check_kinds(node: ast.Compare, compared: pd.DataFrame, columns: dict[str, s
             )
         else:
             has_numbers |= isinstance(part, ast.Constant | ast.Name)
-    if texts and (has_numbers or any(isinstance(sign, _ORDERS) for sign in node.ops)):
-        problem = f"compares {texts[0]} with a number, or by < or >"
-        raise BrioError(f"{option} {problem}; put quotes only around text, and compare text with == or in")
+    if texts and has_numbers:
+        raise BrioError(f"{option} compares {texts[0]} with a number; put text in quotes, and numbers without quotes")
+    if texts and any(isinstance(sign, _ORDERS) for sign in node.ops):
+        raise BrioError(f"{option} compares {texts[0]} by < or >; compare text with == or in")

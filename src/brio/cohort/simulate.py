@@ -3,22 +3,22 @@
 The ROIs form four brain networks of equal size. Each has one planted property:
 
 ``stable``
-    Patients have stronger coupling than controls, throughout the scan and at every site. A model should use this.
+    Patients have stronger coupling than controls, throughout the scan and at every site.
 ``unstable``
-    Patients have one short burst of shared activity. It tends to separate the classes in the full scan, but its effect
-    varies when the connectome is re-estimated from other parts of the scan. BRIO should rely on this less.
+    Patients have one short burst of shared activity. The burst tends to separate the classes in the full scan, but its
+    effect varies when the connectome is re-estimated from other parts of the scan. BRIO should rely on this network
+    less than on the stable one.
 ``spurious``
-    Coupling differs between the classes at each site, but in opposite directions at odd and even sites. A model that
-    relies on it fails at new sites.
+    Coupling differs between the classes at each site, but in opposite directions at odd and even sites.
 ``site``
-    Coupling depends on the scanner and not on the class.
+    Coupling depends on the site and not on the class.
 
 Patients may also have additional slow time courses in two ROIs of each brain network (``Simulation.dynamics``). These
-are orthogonal to each other, so they are visible in single time series but not in correlations.
+time courses are orthogonal to each other, so they add no correlation between ROIs.
 
-All series are autocorrelated. Scan length and repetition time differ between sites, a scanner component with its own
+The noise is autocorrelated. Scan length and repetition time vary between sites, a scanner component with its own
 spatial pattern runs through all scans of a site, and some scans have an ROI outside the field of view. Scans may occur
-twice (``Simulation.duplicates``), as they do in real cohorts.
+twice (``Simulation.duplicates``).
 """
 
 from __future__ import annotations
@@ -63,13 +63,11 @@ class Simulation:
     spurious : float
         Half the difference in coupling strength between the classes in the spurious network.
     reversed_sites : int
-        Number of sites, counted from the last, at which controls rather than patients have the burst. All other sites
-        then agree on evidence that is misleading at these sites.
+        Number of sites, counted from the last, at which controls rather than patients have the burst.
     burst_share : float
         Expected share of scans with the burst in the class that has bursts at a site.
     burst_in_stable : bool
-        Whether the burst is in half of the ROIs of the stable network instead of in the unstable network. Stable and
-        unstable edges are then inside one brain network.
+        Whether the burst is in half of the ROIs of the stable network instead of in the unstable network.
     dynamics : float
         SD over time of the slow time courses of single ROIs in patients; 0 for no slow time courses.
     site_shift : float
@@ -77,13 +75,12 @@ class Simulation:
     dead_share : float
         Expected share of scans with an ROI outside the field of view.
     sessions : int
-        Number of scans of each participant; if there are several, each has its own row, and the column ``session``
-        distinguishes them.
+        Number of scans of each participant; if there are several, the column ``session`` distinguishes the scans.
     session_sd : float
-        SD of the coupling of a brain network between sessions of a participant. The SD between participants of a class
-        is 0.15.
+        SD between the sessions of a participant, of the coupling in the stable, unstable and spurious networks. The SD
+        between participants of a class is 0.15.
     duplicates : int
-        Number of scans of the first site that occur a second time, with new participant ids.
+        Number of scans, from the first on, that occur a second time with new participant ids.
     last_site_per_class : int or None
         Number of participants of each class at the last site; None for about as many as at the other sites.
     seed : int
@@ -169,8 +166,9 @@ def simulate(simulation: Simulation = Simulation()) -> Cohort:  # noqa: B008 - f
     Cohort
         A cohort with the columns ``age``, ``sex``, ``tr`` and ``mean_fd``, none of which depends on the class, and with
         ``session`` and ``brio_scan_id`` if there are several sessions. ``cohort.provenance["truth"]`` lists the ROIs of
-        each brain network (as ``unstable``, the ROIs of the burst) and, as ``dynamics``, those with slow time courses.
-        ``cohort.provenance["duplicates"]`` lists the participants with duplicated scans, each with its copy.
+        each brain network (as ``unstable``, the ROIs of the burst) and, if there are slow time courses, their ROIs as
+        ``dynamics``. If scans are duplicated, ``cohort.provenance["duplicates"]`` lists the id of each duplicated
+        participant with the id of the copy.
 
     Raises
     ------

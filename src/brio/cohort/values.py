@@ -39,7 +39,7 @@ def refuse_unsafe_names(names: Iterable[object], where: str) -> None:
         if is_formula(name):
             text = str(name).strip()
             why = f"begins with '{text[0]}', which spreadsheets execute as a formula"
-            raise BrioError(f"{where}: '{text[:40]}' {why}; rename it")
+            raise BrioError(f"{where}: '{text[:40]}' {why}; change it")
 
 
 def refuse_unsafe_cells(table: pd.DataFrame, where: str) -> None:

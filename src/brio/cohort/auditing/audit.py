@@ -46,15 +46,15 @@ class AuditRules:
     duplicate_correlation : float
         Two scans are duplicates if the median over ROIs of their rank correlation over time exceeds this value.
     min_frames : int
-        A scan with fewer valid frames is excluded. The block-length rule searches lags up to half the scan; with fewer
-        than 40 frames, this is less than three times the horizon of about 7 frames measured on resting-state scans.
+        A scan with fewer valid frames is excluded, because it is too short to estimate the block length.
     min_class : int
-        A site with fewer participants than this in a class is reported but not excluded.
+        The audit reports sites with fewer participants than this in a class, but does not exclude them. A job with
+        another label (``label``) leaves these sites out.
     covariate_auc : float
-        The audit warns if a covariate separates the classes significantly and with at least this AUC (or at most 1
-        minus it), within sites or, if no site has both classes, over all sites. An AUC of 0.57 corresponds to a
-        difference of 14 percentage points for a category with two values, and of 0.25 SD for a normally distributed
-        covariate.
+        The audit warns if a covariate separates the classes significantly and with at least this AUC, or at most 1
+        minus this AUC. The AUC is computed within sites or, if no site has both classes, over all sites. An AUC of 0.57
+        corresponds to a difference of 14 percentage points for a category with two values, and of 0.25 SD for a
+        normally distributed covariate.
 
     Examples
     --------
@@ -97,7 +97,7 @@ class ExclusionReason:
         sentences = {
             "empty": f"no finite value in {self.atlas}",
             "dead_rois": f"{dead} ROIs without signal in {self.atlas}{column}",
-            "short": f"only {self.n} valid frames in {self.atlas}",
+            "short": f"only {format_count(self.n or 0, 'valid frame')} in {self.atlas}",
             "duplicate": f"the same scan as {copies}" + (", which is kept" if self.stays else ""),
             "conflict": f"the same scan as {copies}, but with different {' and '.join(self.differ or ())}",
         }
@@ -344,7 +344,7 @@ def _match_companions(cohort: Cohort, companions: Sequence[Cohort]) -> list[Coho
         if len(shared) == 0:
             raise BrioError(
                 f"companion '{companion.name}' has no scan in common with cohort '{cohort.name}'; check the columns "
-                "participant_id and session of both tables"
+                "participant_id and session of both participants tables"
             )
         for column in ("site", "label"):
             here = own.loc[shared.ids, column].to_numpy()
@@ -352,7 +352,8 @@ def _match_companions(cohort: Cohort, companions: Sequence[Cohort]) -> list[Coho
             if (here != there).any():
                 k = int(np.flatnonzero(here != there)[0])
                 differ = f"{column} {there[k]} in companion '{companion.name}' and {here[k]} in '{cohort.name}'"
-                raise BrioError(f"participant {shared.ids[k]} has {differ}; correct one of the two participants tables")
+                remedy = "correct one of the two participants tables and import again"
+                raise BrioError(f"participant {shared.ids[k]} has {differ}; {remedy}")
         while shared.atlas.name in [other.atlas.name for other in parcellations]:
             name = f"{shared.atlas.name} ({companion.name})"
             shared = replace(shared, atlas=replace(shared.atlas, name=name))

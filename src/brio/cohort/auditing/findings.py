@@ -400,7 +400,9 @@ def read_stated_dead_rois(cohort: Cohort, audited_atlases: Collection[str]) -> l
         invalid = values.notna().to_numpy() & ~((share >= 0.0) & (share <= 1.0))
         if invalid.any():
             i = int(np.flatnonzero(invalid)[0])
-            raise BrioError(f"participant {ids[i]}: {column} is '{values.iloc[i]}'; write a share from 0 to 1")
+            raise BrioError(
+                f"participant {ids[i]}: {column} is '{values.iloc[i]}'; write a share from 0 to 1, and import again"
+            )
         for i in np.flatnonzero(share > 0.0).tolist():
             findings.append(DeadRois(str(ids[i]), str(sites[i]), atlas, None, None, float(share[i])))
     return findings

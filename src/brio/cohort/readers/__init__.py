@@ -130,11 +130,13 @@ def read_scans_to_predict(
         given = {option: value for option, value in {"tr": tr, **options}.items() if value is not None}
         atlas = given.pop("atlas", cohort.atlas.name)
         if canonicalise_atlas_name(atlas).lower() != cohort.atlas.name.lower():
-            raise BrioError(f"{src}: the scans of this cohort are in atlas '{cohort.atlas.name}', not in '{atlas}'")
+            raise BrioError(
+                f"{src}: the scans of this cohort are in atlas '{cohort.atlas.name}', not '{atlas}'; leave out --atlas"
+            )
         if given:
             flags = ", ".join(map(_format_flag, given))
             raise BrioError(
-                f"{src}: {flags} cannot be used with a cohort folder; give the files from which it was imported"
+                f"{src}: {flags} cannot be used with a cohort folder; give the files from which the cohort was imported"
             )
         return replace(cohort, provenance={"kind": "cohort", "source": cohort.name, "cohort": cohort.provenance})
     options = {option: value for option, value in options.items() if value is not None}
@@ -225,7 +227,7 @@ def summarise_import(cohort: Cohort) -> str:
     if not skipped:
         return f"{imported}, none skipped"
     left_out = format_count(len(skipped), "row or file", "rows or files")
-    return f"{imported}, {left_out} skipped: {summarise_skipped(skipped)}; cohort.json lists all under 'skipped'"
+    return f"{imported}, {left_out} skipped: {summarise_skipped(skipped)}; see 'skipped' in cohort.json"
 
 
 def summarise_scans_to_predict(cohort: Cohort) -> str:
@@ -235,7 +237,7 @@ def summarise_scans_to_predict(cohort: Cohort) -> str:
     parts = [
         f"{format_count(n_scans, 'scan')} read in the layout '{kind}' ({LAYOUTS[kind]})",
         f"with a label: {int(cohort.labelled.sum())}"
-        + (f" (without one: {summarise_skipped(unlabelled)})" if unlabelled else ""),
+        + (f" (values not used: {summarise_skipped(unlabelled)})" if unlabelled else ""),
         f"skipped: {len(skipped)}" + (f" ({summarise_skipped(skipped)})" if skipped else ""),
     ]
     return "; ".join(parts)

@@ -82,9 +82,7 @@ def import_scans(
     for name, others in zip(options.class_names or (), reversed(found.classes), strict=False):
         if name.casefold() in others.casefold().split("/"):
             problem = f"'{name}' is a label of the other class ({others})"
-            raise BrioError(
-                f"--class-names: {problem}; give the name of controls first and the name of patients second"
-            )
+            raise BrioError(f"--class-names: {problem}; give the name of controls first, then the name of patients")
     sex = f"{src}: column '{options.sex_column or found.renamed.get('sex', 'sex')}'"
     found.warnings += tuple(convert_sexes([row for row, _ in found.scans], options, sex))
     chosen = choose_sessions(found, sessions or (None if options.labels_required else "all"))
@@ -142,7 +140,9 @@ def _keep_majority(found: Layout, chosen: Chosen, options: ImportOptions, proble
         kinds = [reasons.get(i, f"{len(alike[1])} regions") for i in range(len(chosen))]
         examples = {kind: paths[i].name for i, kind in reversed([*enumerate(kinds)])}
         listing = "; ".join(f"{kind} ({n}, such as {examples[kind]})" for kind, n in Counter(kinds).most_common())
-        rule = f"brio leaves out such scans only if at least {LEAST_AGREEMENT:.0%} of all scans have the same regions"
+        rule = (
+            f"brio leaves out deviating scans only if at least {LEAST_AGREEMENT:.0%} of all scans have the same regions"
+        )
         raise BrioError(f"{problem}. {rule}. The {len(chosen)} scans here: {listing}")
     for i, reason in sorted(reasons.items()):
         found.skip(reason, chosen[i][0]["participant_id"], file=paths[i].name)
@@ -220,18 +220,16 @@ def _write_scans(found: Layout, chosen: Chosen, options: ImportOptions, head: di
                 frames, stated = order.reorder(replace(series, frames=frames.T), path), {FC_ONLY: 1}
             add(frames, row | stated)
         if lengths == {1} and options.labels_required:
-            problem = "has one value per region, like a contrast of task fMRI; brio reads time series of many frames"
-            raise BrioError(f"{first[1]}: {problem}")
+            raise BrioError(f"{first[1]}: has one value per region; give time series of many frames")
         unsure = atlas.is_unnamed and options.labels_required and not options.frames_in_rows
         if unsure and len(lengths) == 1 and are_transposed(sample):
-            n_rows, n_columns = sample[0].shape
-            problem = f"the {n_rows} rows correlate like ROIs in all scans, but the {n_columns} columns do not"
+            problem = f"the {len(sample[0])} rows seem to be ROIs, and the columns frames"
             raise BrioError(f"{first[1]}: {problem}; transpose the files, or give --frames-in-rows if rows are frames")
         if not found.connectomes and options.labels_required and not alive.all():
             flat = atlas.rois["name"][~alive].astype(str).tolist()
             flags = " ".join(f"--drop-roi {shlex.quote(name)}" for name in flat[:6]) + " ..." * (len(flat) > 6)
-            remedy = "leave out columns that are not regions (such as constants, or a separator at the end of lines)"
-            warnings.append(f"{shorten_list(flat)}: no signal in any scan; {remedy} with {flags}")
+            remedy = f"leave out columns that are not regions with {flags}"
+            warnings.append(f"{shorten_list(flat)}: no signal in any scan; {remedy}")
         warnings += _describe_left_out(left_out, len(sites)) + _describe_similar(Counter(filter(None, sites)))
         if warnings:
             provenance["warnings"] = warnings
@@ -257,9 +255,7 @@ def _describe_similar(sites: Counter[str]) -> list[str]:
     warnings = []
     for same in filter(lambda names: len(names) > 1, spellings.values()):
         counted = " and ".join(f"'{site}' ({format_count(sites[site], 'scan')})" for site in same)
-        problem = (
-            f"{counted} count as {len(same)} sites, but their names differ only in capitals, spaces or number format"
-        )
+        problem = f"{counted} count as {len(same)} sites"
         warnings.append(f"{problem}; if they are one site, write one name in the participants table and import again")
     return warnings
 
@@ -296,10 +292,7 @@ def choose_sessions(found: Layout, sessions: str | None) -> list[tuple[Row, list
     if repeated and sessions is None:
         names = ", ".join(str(row.get("session") or MISSING) for row, _ in groups[repeated[0]])
         problem = f"{len(repeated)} of {len(groups)} participants have several scans ({repeated[0]}: sessions {names})"
-        remedy = (
-            "choose what to read with --sessions: first (only the first scan), all (separate scans, but splits and "
-            "statistics are by participant)"
-        )
+        remedy = "choose what to read with --sessions: first (only the first scan), all (separate scans)"
         remedy += "" if found.connectomes else ", join (one long scan), average (mean connectome)"
         raise BrioError(f"{problem}; {remedy}")
     chosen: list[tuple[Row, list[Any]]] = []
@@ -314,7 +307,7 @@ def choose_sessions(found: Layout, sessions: str | None) -> list[tuple[Row, list
             values = list(dict.fromkeys(MISSING if own.get(column) is None else own[column] for own, _ in group))
             if len(values) > 1:
                 problem = f"participant {participant} has scans with {column} {values[0]} and {values[1]}"
-                raise BrioError(f"{problem}; correct the table before joining them, or keep one with --sessions first")
+                raise BrioError(f"{problem}; correct the participants table, or keep one scan with --sessions first")
         joined = "+".join(str(own.get("session")) for own, _ in group)
         chosen.append((group[0][0] | {"session": joined}, [source for _, source in group]))
     return chosen
@@ -359,11 +352,11 @@ def join_scans(scans: list[Series], paths: list[Path]) -> Series:
         if scan.tr != scans[0].tr:
             here, there = ("unknown" if tr is None else f"{tr} s" for tr in (scan.tr, scans[0].tr))
             problem = f"the repetition time is {here}, but {there} in {paths[0]}"
-            raise BrioError(f"{path}: {problem}; scans can only be joined if it is the same")
+            raise BrioError(f"{path}: {problem}; scans can only be joined if their repetition times are equal")
     for i, j in combinations(range(len(frames)), 2):
         if _is_same_scan(frames[i], frames[j]):
-            remedy = "remove one of them or, if they are two sessions, import with --sessions all and run 'brio audit'"
-            raise BrioError(f"{paths[j]}: is the same scan as {paths[i]} under another name; {remedy}")
+            remedy = "remove one of the two files or, if they are two sessions, import with --sessions all"
+            raise BrioError(f"{paths[j]}: seems to be the same scan as {paths[i]}; {remedy}")
     alive = np.logical_and.reduce([find_live_rois(f) for f in frames])
     joined = np.full((sum(len(f) for f in frames), len(alive)), np.nan, dtype=np.float32)
     live = [f[:, alive] for f in frames]

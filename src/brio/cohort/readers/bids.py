@@ -166,7 +166,7 @@ def _read_dataset(path: Path) -> Series:
     with series.name_damaged_file(file, "HDF5"), h5py.File(file, "r") as archive:
         node = archive[path.relative_to(file).as_posix()]
         if not isinstance(node, h5py.Dataset) or node.ndim != 2 or node.external or node.is_virtual:
-            raise BrioError(f"{path}: is not a matrix (frames, regions) stored in the file itself")
+            raise BrioError(f"{path}: must be a matrix (frames, regions) stored in this file")
         series.require_bounded(node.size * node.dtype.itemsize, file)
         tr = node.attrs.get("RepetitionTime")
         tr = None if tr is None else require_repetition_time(float(tr), f"{path}: RepetitionTime")

@@ -65,8 +65,8 @@ class Denoising:
         if strategy in STRATEGIES:
             if high_pass is not None:
                 raise BrioError(
-                    f"denoising strategy '{strategy}' already filters with the cosine regressors of fMRIPrep, so "
-                    "--high-pass would filter twice; leave out --high-pass, or list columns in --denoise"
+                    f"denoising strategy '{strategy}' already includes a high-pass filter; leave out --high-pass, or "
+                    "list columns in --denoise"
                 )
             return cls(strategy, (), text != strategy, None, low_pass)
         if text == "none":
@@ -74,7 +74,7 @@ class Denoising:
         columns = tuple(dict.fromkeys(column.strip() for column in text.split(",") if column.strip()))
         if len(columns) < 2 and not re.search(r"[_\d]|csf|white", text):
             raise BrioError(
-                "--denoise takes a strategy or columns of the confounds table (for example trans_x,trans_y,csf), "
+                "--denoise takes a strategy, none, or columns of the confounds table (for example trans_x,csf), "
                 f"not '{text}'; {nearest(text, [*STRATEGIES, 'none'])}"
             )
         return cls(None, columns, False, high_pass, low_pass)
@@ -133,13 +133,11 @@ def _match_labels(path: Path, table: Atlas | None, space: str, name: str) -> Lab
     """Find the regions that the labels of an image stand for, by the column ``index`` or ``code`` of their table."""
     image = _open_image(path)
     if len(image.shape) != 3:
-        raise BrioError(f"{path}: has {len(image.shape)} axes; a label image needs three, with one label per voxel")
+        raise BrioError(f"{path}: has {len(image.shape)} axes, but a label image needs three")
     values = np.unique(np.asarray(image.dataobj))
     values = values[np.isfinite(values) & (values != 0)]
     if not len(values) or (values != np.round(values)).any() or (values < 0).any():
-        raise BrioError(
-            f"{path}: is not a label image; labels must be positive whole numbers, and weighted maps cannot be used"
-        )
+        raise BrioError(f"{path}: is not a label image; labels must be positive whole numbers")
     labels = values.astype(int).tolist()
     if table is None:
         table = Atlas(name, pd.DataFrame({"name": [f"label_{label}" for label in labels], "index": labels}))
@@ -148,8 +146,8 @@ def _match_labels(path: Path, table: Atlas | None, space: str, name: str) -> Lab
     row_of = max(rows, key=lambda known: len(known.keys() & set(labels)), default={})
     if missing := [str(label) for label in labels if label not in row_of]:
         raise BrioError(
-            f"{path}: the table of ROIs lacks the labels {shorten_list(missing)}; it needs a column 'index' "
-            "with the label of each region"
+            f"{path}: labels that are missing from the table of ROIs: {shorten_list(missing)}; give the label of each "
+            "region in column 'index' of the table"
         )
     rois = table.rois.iloc[[row_of[label] for label in labels]].reset_index(drop=True)
     return LabelAtlas(path, tuple(labels), Atlas(name, rois), space, hash_file(path))
@@ -400,7 +398,9 @@ def check_space(atlas: LabelAtlas, space: str, src: Path) -> tuple[str, ...]:
     if atlas.space in ("", space):
         return ()
     if not (atlas.space.startswith("MNI152") and space.startswith("MNI152")):
-        raise BrioError(f"{atlas.path}: is in the space {atlas.space}, but the images are in {space}; use one space")
+        raise BrioError(
+            f"{atlas.path}: is in the space {atlas.space}, but the images are in {space}; give an atlas in {space}"
+        )
     alike = "between these two versions of one template, the cortex is shifted by up to a few millimetres"
     return (f"the atlas is in {atlas.space}, but the images are in {space}; {alike}",)
 

@@ -181,12 +181,12 @@ def convert_sexes(rows: Sequence[Row], options: ImportOptions, where: str) -> tu
         elif _NUMBER.fullmatch(sex):
             unclear[sex] += 1
             row["sex"] = None if all(codes.values()) else sex
-    listing = ", ".join(f"{code} ({n})" for code, n in sorted(unclear.items())[:LONGEST_LIST])
+    listing = ", ".join(f"{code} ({format_count(n, 'scan')})" for code, n in sorted(unclear.items())[:LONGEST_LIST])
     if unclear and all(codes.values()):
         return (f"{where}: numbers other than --male and --female are treated as missing: {listing}",)
     if unclear and options.labels_required:
         example = "--male 1 --female 2" if "2" in unclear else "--male 1 --female 0"
-        raise BrioError(f"{where} contains codes ({listing}); state what they mean, for example {example}")
+        raise BrioError(f"{where} contains the codes {listing}; state what the codes mean, for example {example}")
     return ()
 
 
@@ -256,8 +256,8 @@ class TextTable:
             other = first_row.setdefault((participant, session), number)
             if other != number:
                 problem = f"participant {participant} appears in rows {other} and {number}; keep one of these rows"
-                column_option = f"column '{session_column}' (or in another one, given with --session-column)"
-                remedy = f", or give each scan a session in {column_option}"
+                another = "" if option is None else " (or in a column given with --session-column)"
+                remedy = f", or give each scan a session in column '{session_column}'{another}"
                 raise BrioError(f"{self.path}: {problem}{'' if session_column is None else remedy}")
         return [participant for participant, _ in first_row]
 
@@ -269,7 +269,7 @@ def find_table(src: Path, requested: str | Path | None) -> Path:
         if not paths:
             folder = Path(requested).parent
             missing = "" if folder.is_dir() or (src / folder).is_dir() else f" (there is no folder {folder})"
-            raise BrioError(f"{requested}: no such participants table, either here or in {src}{missing}")
+            raise BrioError(f"{requested}: no such participants table here or in {src}{missing}")
         return paths[0]
     paths = [src / name for name in TABLE_NAMES if series.is_regular(src / name)]
     if len(paths) != 1:
@@ -486,7 +486,7 @@ def explain_left_out(
         warnings = (f"{exclude}: {absent}",) if unknown else ()
     if reasons.all():
         counts = ", ".join(f"{reason} ({n})" for reason, n in Counter(reasons).items())
-        raise BrioError(f"{name}: no row is left of {len(table)}; reasons: {counts}")
+        raise BrioError(f"{name}: none of the {len(table)} rows is left; reasons: {counts}")
     return reasons.tolist(), warnings
 
 
@@ -511,7 +511,7 @@ def _read_exclusions(path: Path, ids: str) -> dict[tuple[str, str], str]:
 def select_scans(cohort: Cohort, where: str | None, exclude: str | Path | None) -> tuple[Cohort, tuple[str, ...]]:
     """Select scans of a cohort by ``--where`` and ``--exclude``, record this in the provenance, and report problems."""
     if where is None and exclude is None:
-        raise BrioError("no selection was given; give --where, --exclude or both")
+        raise BrioError("no selection was given; give --where or --exclude")
     name, columns = f"cohort '{cohort.name}'", ("participant_id", "session")
     reasons, warnings = explain_left_out(cohort.participants, where, exclude, name, *columns)
     file = None if exclude is None else series.describe_name(Path(exclude).name)

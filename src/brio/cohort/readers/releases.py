@@ -204,7 +204,7 @@ def compare_digests(folder: Path, files: Sequence[Path], record: Path) -> None:
                 f"{record}: has no digest of {name}; remove {name} from {folder}, or give a new file to --digests"
             )
         if known[name] != digest:
-            problem = f"does not match its digest in {record}, so it is damaged or another version"
+            problem = f"does not match its digest in {record}"
             raise BrioError(f"{folder / name}: {problem}; remove the file and fetch it again")
 
 
@@ -258,7 +258,7 @@ def find_dpabi(src: Path, options: ImportOptions) -> Layout:
             continue
         if participant in files:
             raise BrioError(
-                f"{path}: participant {participant} has a second file, {files[participant]}; import only one folder"
+                f"{path}: participant {participant} has a second file, {files[participant]}; keep one of these files"
             )
         files[participant] = path
         layout.rows.append({"participant_id": participant} | row)
@@ -399,7 +399,7 @@ def _open_archive(path: Path, rows: list[dict[str, Any]]) -> Callable[[int], np.
     for number, (own, length, row) in enumerate(zip(ids, lengths.tolist(), rows, strict=True), start=1):
         if own != row["participant_id"]:
             raise BrioError(
-                f"{path}: participant {number} is {own}, but in participants.tsv it is {row['participant_id']}"
+                f"{path}: participant number {number} is {own}, but in participants.tsv it is {row['participant_id']}"
             )
         if str(length) != row.get("n_frames", str(length)):
             raise BrioError(f"{path}: {own} has {length} frames, but participants.tsv says {row['n_frames']}")

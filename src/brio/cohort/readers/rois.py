@@ -106,7 +106,7 @@ def load_atlas(table: str | Path) -> tuple[Atlas, list[str]]:
 def refuse_file_as_name(atlas: str | None) -> None:
     """Refuse a file as the name of an atlas. It is not taken as a table, since ``--atlas`` mostly selects scans."""
     if atlas is not None and atlas.lower().endswith((*TABLE_SUFFIXES, *OTHER_SUFFIXES)):
-        remedy = "list the regions in a table (columns name, x, y, z, network) and give it with --atlas-table"
+        remedy = "give a table of ROIs with --atlas-table"
         raise BrioError(f"--atlas takes the name of an atlas, not a file such as {atlas}; {remedy}")
 
 
@@ -183,12 +183,13 @@ def refuse_nuisance(names: Sequence[str], path: Path) -> None:
     """Refuse columns whose names are those of nuisance signals. If they are regions, a table of ROIs must list them."""
     nuisance = find_nuisance(names)
     if 2 * len(nuisance) > len(names):
-        problem = f"{len(nuisance)} of {len(names)} columns are confounds ({shorten_list(nuisance, 3)})"
-        raise BrioError(f"{path}: {problem}, as in desc-confounds_timeseries.tsv; give the time series of regions")
+        problem = f"{len(nuisance)} of {len(names)} columns have names of confounds ({shorten_list(nuisance, 3)})"
+        raise BrioError(f"{path}: {problem}; give the time series of regions")
     if nuisance:
         flags = " ".join(f"--drop-roi {shlex.quote(name)}" for name in nuisance)
-        problem = f"these columns have names of nuisance signals, not of regions: {shorten_list(nuisance, 6)}"
-        raise BrioError(f"{path}: {problem}; leave them out ({flags}) or list the regions in a table (--atlas-table)")
+        problem = f"column names of nuisance signals: {shorten_list(nuisance, 6)}"
+        remedy = f"leave out these columns with {flags} or, if they are regions, list all regions with --atlas-table"
+        raise BrioError(f"{path}: {problem}; {remedy}")
 
 
 def name_columns(series: Series) -> tuple[str, ...]:
@@ -236,15 +237,12 @@ class RoiOrder:
             raise BrioError(f"{path}: {problem}; all scans need the same parcellation{hint}")
         if is_named[0] != is_named[1]:
             named, unnamed = (self.path, path) if is_named[0] else (path, self.path)
-            raise BrioError(
-                f"{unnamed}: has no column names, although {named} has them, so the order of ROIs is "
-                "unknown; add a header"
-            )
+            raise BrioError(f"{unnamed}: has no column names, although {named} has column names; add a header")
         if own != theirs:
             note = "" if _find_repeated(self.first) is None else " (columns with the same name are numbered)"
             absent = next(name for name in name_columns(self.first) if name in own - theirs)
             problem = f"has ROI '{min(theirs - own)}' but not '{absent}' of {self.path}{note}"
-            raise BrioError(f"{path}: {problem}; the parcellations differ")
+            raise BrioError(f"{path}: {problem}; all scans need the same parcellation")
         if columns == self.names:
             return series.frames
         position = {name: i for i, name in enumerate(columns)}
@@ -278,13 +276,12 @@ def resolve_atlas(
         atlas = Atlas(table.name if layout.atlas == "unknown" else layout.atlas, atlas.rois)
         unused = sorted(set(table.rois["name"]) - set(atlas.rois["name"]) - set(asked))
         if unused:
-            warnings.append(
-                f"{source}: no scan has the ROIs {shorten_list(unused)}; the rows of these ROIs are not used"
-            )
+            warnings.append(f"{source}: rows that are not used, because no scan has these ROIs: {shorten_list(unused)}")
         repeated = None if options.labels_required or options.known_header == series.columns else _find_repeated(series)
         if repeated is not None and order != kept:
-            neither = f"the header differs from that of the model's scans and from the order of {source}"
-            problem = f"column '{repeated}' appears more than once, and {neither}"
+            problem = (
+                f"column '{repeated}' appears more than once, and the header differs from that of the model's scans"
+            )
             raise BrioError(f"{path}: {problem}; use the column names in rois.tsv of the model")
     # those to drop that are named as in the atlas and not as in the header
     keep = np.flatnonzero(~atlas.rois["name"].astype(str).isin(set(asked) - drop).to_numpy())
@@ -324,7 +321,7 @@ def _match_table(table: Atlas, source: str, series: Series, path: Path, kept: tu
         dropped = f" ({len(kept)} after --drop-roi)" if len(kept) < n_columns else ""
         remedy = " (--drop-roi roi001 drops the first column)"
         if len(series.frames) == len(table):
-            remedy = "; the file has as many rows as the table has ROIs: if the rows are the ROIs, transpose the files"
+            remedy = " (if the rows of the file are the ROIs, transpose the files)"
         problem = f"has {n_columns} columns without names{dropped}, but table {source} has {len(table)} ROIs"
         raise BrioError(f"{path}: {problem}; the table needs one row per column of the file, in the same order{remedy}")
     return table, kept, f"the files have no column names, so the columns are taken in the order of table {source}"
@@ -336,9 +333,7 @@ def _match_bundled(layout: Layout, series: Series, path: Path, kept: tuple[str, 
     if bundled is not None and len(bundled) == len(kept):
         if series.columns is None:
             if strictness == "names":
-                raise BrioError(
-                    f"{path}: has no header; its columns may not be in the order of {bundled.name}, so add a header"
-                )
+                raise BrioError(f"{path}: has no header; add one that names the ROIs of {bundled.name}")
             return (
                 bundled,
                 kept,

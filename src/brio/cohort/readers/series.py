@@ -78,7 +78,7 @@ def select_matching(src: Path, files: list[Path], match: str | None) -> list[Pat
     names = {file: (file.relative_to(folder) if file.is_relative_to(folder) else file).as_posix() for file in files}
     matching = [file for file in files if match is None or fnmatchcase(names[file], f"*{match}*")]
     if files and not matching:
-        raise BrioError(f"{src}: none of {len(files)} files (for example {files[0].name}) matches '{match}'")
+        raise BrioError(f"{src}: none of {len(files)} files (for example {files[0].name}) matches --match '{match}'")
     return matching
 
 
@@ -285,7 +285,7 @@ def split_line(path: Path, number: int, line: str, delimiter: str | None) -> lis
         problem = "an unclosed quote, or text next to a quoted cell"
         if "limit" in str(error):
             problem = f"a cell of more than {csv.field_size_limit():,} characters"
-        raise BrioError(f"{path}: line {number} has {problem}; correct it") from error
+        raise BrioError(f"{path}: line {number} has {problem}; correct the line") from error
     return [cell.strip() for cell in cells]
 
 
@@ -499,13 +499,8 @@ def refuse_row_counters(frames: np.ndarray, names: Sequence[str], path: Path, dr
     for i in find_row_counters(frames) if len(frames) >= SHORTEST_SCAN else ():
         if names[i] not in drop:
             first, second = (f"{value:g}" for value in frames[:2, i])
-            problem = (
-                f"column {i + 1} ('{names[i]}') only numbers the rows ({first}, {second}, ...) and is not a region"
-            )
-            remedy = (
-                f"leave out the column with --drop-roi {shlex.quote(names[i])}, or write files without it "
-                f"({NO_ROW_NAMES})"
-            )
+            problem = f"column {i + 1} ('{names[i]}') only numbers the rows ({first}, {second}, ...)"
+            remedy = f"leave out the column with --drop-roi {shlex.quote(names[i])}"
             raise BrioError(f"{path}: {problem}; {remedy}")
 
 
@@ -532,10 +527,7 @@ def load_array(path: Path, arrays: Mapping[str, StoredArray], variable: str | No
     preferred = [variable] if variable is not None else [k for k in PREFERRED if k in arrays]
     if not preferred and len(matrices) != 1:
         shapes = ", ".join(f"{k} {'x'.join(map(str, v.shape))}" for k, v in arrays.items()) or "nothing"
-        raise BrioError(
-            f"{path}: contains {shapes}, so brio cannot tell which array to read; save this array under the name "
-            "'timeseries'"
-        )
+        raise BrioError(f"{path}: contains {shapes}; save the array to read under the name 'timeseries'")
     return load_arrays(path, arrays, (preferred or matrices)[:1])[0]
 
 
@@ -685,7 +677,7 @@ def _list_v5(content: bytes, path: Path) -> Iterator[tuple[str, StoredArray]]:
             inflate, limit = zlib.decompressobj(), max(find_limit() - total, 0)
             body = inflate.decompress(body, limit + 1)
             if len(body) > limit:
-                problem = f"is larger than {find_limit() / 2**20:,.0f} MB when unpacked, which is the limit of brio"
+                problem = f"is larger than {find_limit() / 2**20:,.0f} MB when unpacked"
                 raise BrioError(
                     f"{path}: {problem}; if this size is correct, set the environment variable "
                     f"{LIMIT_VARIABLE} to a larger number of MB"

@@ -172,7 +172,7 @@ def find_files(src: Path, options: ImportOptions) -> Layout:
         scans = match_by_column(layout, src if src.is_dir() else src.parent)
         listed = set(series.select_matching(src, [file for _, file in scans], options.match))
         layout.skip(
-            "the file name does not match --match",
+            "the path of the file does not match --match",
             *(r["participant_id"] for r, file in scans if file not in listed),
         )
         scans = [(row, file) for row, file in scans if file in listed]
@@ -199,7 +199,7 @@ def find_fc(src: Path, options: ImportOptions) -> Layout:
     """
     measure, sessions = options.measure, options.sessions
     if not options.labels_required:
-        raise BrioError(f"{src}: contains connectomes, but predictions need time series to compute their intervals")
+        raise BrioError(f"{src}: contains connectomes, but predictions need time series")
     if measure is not None and measure not in MEASURES:
         raise BrioError(f"--measure {measure}: unknown measure; {nearest(measure, MEASURES)}")
     if sessions in ("join", "average"):
