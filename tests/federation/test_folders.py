@@ -164,7 +164,13 @@ def test_what_a_site_did_not_agree_to_is_refused(hospital, record, project, term
         Agreement(vectors=19, leave_out=True),
     )
     agreed = Agreement(vectors=20, leave_out=True)
-    refuse(record, "20 requests with a vector need at least 80 scans, but this site has 22; ask for", hospital, apart, agreed)
+    refuse(
+        record,
+        "20 requests with a vector need at least 80 scans, but this site has 22; ask for",
+        hospital,
+        apart,
+        agreed,
+    )
     monkeypatch.setattr(own, "SCANS_FOR_EACH_VECTOR", 0.5)  # as at a site with many scans
     hospital(apart, agreed)
     refuse(

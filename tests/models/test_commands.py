@@ -97,13 +97,13 @@ def test_a_left_out_site_is_new_to_the_model(folders, cohort):
     )
     said = command(*explain, folders / "sixth", "--out", folders / "elsewhere").succeed().out
     n_sixth = len(Cohort.load(folders / "sixth"))  # the left-out site itself can be explained
-    assert f"{n_sixth} scans of in memory were given" in said
+    assert f"{n_sixth} scans of cohort 'in memory' were given" in said
     command(*fit, "site03", "--leave-out", "site04", "--out", folders / "less").succeed()
     whole.select(np.flatnonzero(whole.sites != "site04")).save(folders / "part")
     words = ("--cohort", folders / "part", "--out", folders / "of-part")
     said = command("explain", folders / "less", "--reestimates", 2, *QUICK, *words).succeed().out
     n_scans = int(np.isin(whole.sites, ["site03", "site04"], invert=True).sum())
-    assert f"{n_scans} scans of in memory were given; the model was fitted to {n_scans} of them" in said
+    assert f"{n_scans} scans of cohort 'in memory' were given; the model was fitted to {n_scans} of them" in said
 
 
 def test_the_obvious_path_explains_what_differs_and_marks_a_smoke_run(folders):

@@ -275,7 +275,9 @@ def test_scans_with_halves_that_are_too_short_are_left_out_of_the_factor(cohort,
     for changed in (scan[:7], flat):
         assert learn_interval_factor(ridge, Connectomes(begin_with(cohort, changed)), everyone) == expected
     short = Connectomes(begin_with(cohort, scan[:7]))
-    with pytest.warns(UserWarning, match="none of 1 source scans has two halves with signal and 4 valid frames or more"):
+    with pytest.warns(
+        UserWarning, match="none of 1 source scans has two halves with signal and 4 valid frames or more"
+    ):
         assert learn_interval_factor(ridge, short, np.array([0])) == 1.0
 
 

@@ -61,7 +61,7 @@ def import_(
     say(summarise_columns(cohort))
     say(f"wrote {cohort!r} to {out}")
     if not cohort.atlas.has_coordinates:
-        how = f"add them with 'brio atlas {out} TABLE --out COHORT2' (TABLE: name, x, y, z, network)"
+        how = f"add coordinates with 'brio atlas {out} TABLE --out COHORT2' (TABLE: name, x, y, z, network)"
         say(f"regions of this cohort have no coordinates, so brio cannot draw brain figures; {how}")
 
 

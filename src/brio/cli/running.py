@@ -221,7 +221,7 @@ def demo(
     device: options.Device = "cpu",
     quiet: options.Quiet = False,
 ) -> None:
-    """Demonstrate brio: audit simulated hospitals, test methods at each of them, and predict scans of a new one."""
+    """Demonstrate brio: audit simulated hospitals, test methods at left-out hospitals, and predict new scans."""
     from ..demo import run_demo
 
     with show_progress(quiet) as progress:

@@ -90,7 +90,7 @@ def report(
     out: Annotated[Path | None, "--out", "File to write; by default FOLDER/report.html."] = None,
     predictions: Predictions = None,
 ) -> None:
-    """Write a self-contained HTML report of the results, and a model card next to it."""
+    """Write the results as a self-contained HTML report and, except for a federated project, a model card."""
     from ..report.write import write_report
 
     say(f"report: {write_report(folder, out, predictions or ())}")

@@ -202,8 +202,8 @@ _HEADINGS = {
     "absolute_pattern": "sum of absolute patterns",
     "signed_pattern": "sum of patterns",
     "pattern_cohort": "pattern in these scans",
-    "same_sign_reestimates": "share of re-estimates with this sign",
-    "same_sign_sites": "share of leave-one-site-out fits with this sign",
+    "same_sign_reestimates": "share of re-estimates with the sign of the pattern",
+    "same_sign_sites": "share of leave-one-site-out fits with the sign of the pattern",
     "lowest_rank_reestimates": "worst rank in re-estimates",
     "lowest_rank_sites": "worst rank in leave-one-site-out fits",
     "share": "share of the variance of the margin",
@@ -293,7 +293,7 @@ def _name_scans(explanation: ModelExplanation) -> list[str]:
     seen = f"; the model was fitted to {own.n_learned or 'none'} of them"
     seen += f" and to {format_count(others, 'other')}" if own.n_learned and others > 0 else ""
     scans = ", the scans that the model was fitted to" if own.is_training else seen
-    return [f"{own.patterns[0].n_scans} scans of {escape_markdown(own.name)} were given{scans}"]
+    return [f"{own.patterns[0].n_scans} scans of cohort '{escape_markdown(own.name)}' were given{scans}"]
 
 
 def _find_reason_against_brain(explanation: ModelExplanation) -> str:

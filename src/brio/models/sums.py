@@ -21,7 +21,7 @@ def check_sums(folder: Path, scans_follow: bool = False) -> list[str]:
         kind = "a cohort folder" if (folder / HEADER).is_file() else name_other_folder(folder)
         other = f", but {kind}" if kind else ""
         order = ", followed by the scans" if scans_follow else ""
-        raise BrioError(f"{folder}: is not a model{other}; give a model folder, for example from 'brio fit'{order}")
+        raise BrioError(f"{folder}: is not a model{other}; give a folder that 'brio fit' wrote{order}")
     return check_all(folder, GET_AGAIN, (MODEL, ROIS, MEAN, CARD))
 
 
