@@ -253,7 +253,10 @@ class ScanOptions(ReadingOptions):
     """How scans for a model are read."""
 
     kind: Annotated[str | None, "Layout of the files, if it is ambiguous."] = None
-    atlas: Annotated[str | None, "Atlas to read, if there are several; fmriprep: as in 'brio import'."] = None
+    atlas: Annotated[
+        str | None,
+        "Atlas to read; required for dpabi and fmriprep, and if there are several (see 'brio import --help').",
+    ] = None
     participants: Annotated[Path | None, "Participants table; give it if brio does not find the table."] = None
     tr: Annotated[settings.RepetitionTime | None, "Repetition time in seconds, if the files do not state it."] = None
 
