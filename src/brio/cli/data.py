@@ -28,8 +28,8 @@ def import_(
     atlas: Annotated[
         str | None,
         "Atlas to read, for example aal116 or cc200; required for dpabi and fmriprep, and if there are "
-        "several. fmriprep: a label image, or aal116, schaefer100 to schaefer1000, harvard-oxford-cort, -cortl or -sub, "
-        "or basc7 to basc444.",
+        "several. fmriprep: a label image, or aal116, schaefer100 to schaefer1000, harvard-oxford-cort, -cortl or "
+        "-sub, or basc7 to basc444.",
     ] = None,
     participants: Annotated[Path | None, "Participants table; give it if brio does not find the table."] = None,
     measure: Annotated[
