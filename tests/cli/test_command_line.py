@@ -99,7 +99,7 @@ def test_an_atlas_and_groups_of_ones_own(here, scans):
     table.write_text("c".join(table.read_text().rsplit("b", 1)))  # the last b is a c
     words = ["--label-column", "dx", "--patient", "b", "--patient", "c", "--control", "a", "--drop-roi", "GS"]
     said = command("import", "table", "scans", *words, "--out", "plain").succeed()
-    assert "add them with 'brio atlas plain TABLE --out COHORT2'" in said.out
+    assert "add coordinates with 'brio atlas plain TABLE --out COHORT2'" in said.out
     plain = Cohort.load("plain")
     assert plain.classes == ("a", "b/c")
     given = plain.provenance["options"]

@@ -65,11 +65,11 @@ def test_a_file_its_flags_and_the_plan_give_the_same_job(brio, here, monkeypatch
     assert read_whole(here / "again") == wanted
     monkeypatch.chdir(here.parent)
     assert brio("config", "run", "--config", "here/again.toml").out == brio("config", "here/flags").out.replace(
-        "\n# the job does not store this folder: give that of cohort 'simulated' (simulated), fingerprint "
+        "\n# the job does not store this folder: give the folder of cohort 'simulated' (simulated), fingerprint "
         f"{json.loads(wanted['plan.json'])['fingerprint_before_exclusions'][:12]}",
         "",
     ).replace("\n# choose a folder other than here/flags, unless you want to resume the job there", "").replace(
-        f"\n# to reproduce the numbers exactly, set OMP_NUM_THREADS={json.loads(wanted['plan.json'])['threads']}", ""
+        f"\n# to reproduce the numbers, set OMP_NUM_THREADS={json.loads(wanted['plan.json'])['threads']}", ""
     )
 
 

@@ -164,7 +164,13 @@ def test_what_a_site_did_not_agree_to_is_refused(hospital, record, project, term
         Agreement(vectors=15, leave_out=True),
     )
     agreed = Agreement(vectors=16, leave_out=True)
-    refuse(record, "16 requests with a vector are too many for the 22 scans", hospital, apart, agreed)
+    refuse(
+        record,
+        "16 requests with a vector need at least 64 scans, but this site has 22; ask for",
+        hospital,
+        apart,
+        agreed,
+    )
     monkeypatch.setattr(own, "SCANS_FOR_EACH_VECTOR", 0.5)  # as at a site with many scans
     hospital(apart, agreed)
     refuse(
@@ -196,7 +202,7 @@ def test_projects_of_a_cohort_count_together(hospital, mail, record, sites, term
     )
     refuse(place, f"{problem}to agree, give --vectors 8", answer_and_record, second, sites["site01"], place)
     agreed = Agreement(vectors=8)
-    problem = "'second': 8 requests with a vector are too many for the 22 scans"
+    problem = "'second': 8 requests with a vector need at least 32 scans, but this site has 22"
     refuse(place, problem, answer_and_record, second, sites["site01"], place, agreed)
     monkeypatch.setattr(own, "SCANS_FOR_EACH_VECTOR", 2)
     (record / "request-1.brio").write_text("as another version of brio wrote it")  # blocks no other project

@@ -135,7 +135,7 @@ def test_a_model_is_written_read_and_used(tmp_path, pool, project):
     assert (predictions["flag"] == "known").all()  # it holds no digests, so all scans of its sites are taken for known
     said = summarise_predictions(read, pool, predict_scans(read, pool))
     assert said[0].startswith(f"warning: {len(pool)} of {len(pool)} scans are from sites with the name of a site")
-    assert said[0].endswith("if they are new, give their site another name")
+    assert said[0].endswith("if the scans are new, give their site another name")
     assert explain_model(read) is not None
     elsewhere = pool.select(pool.sites == "site01")
     with pytest.raises(BrioError, match="all labelled scans are from sites with the name of a site that the model was"):
@@ -144,6 +144,14 @@ def test_a_model_is_written_read_and_used(tmp_path, pool, project):
     assert (predict_scans(read, elsewhere).table["flag"] == "").all()
     assert adapt_model(read, elsewhere).adaptation is not None
     assert "0.88" in write_card(read)
+
+
+@pytest.mark.parametrize("words", [{}, LEFT_OUT], ids=["site-models", "leave-one-site-out"])
+def test_a_federation_tests_no_threshold(pool, project, words):
+    model = project(**words).model
+    said = summarise_predictions(model, pool, predict_scans(model, pool))
+    assert any("because no threshold was tested" in line for line in said)
+    assert "because no threshold was tested" in write_card(model)
 
 
 def test_ranges_hold_most_scans_of_the_sites(pool, project):

@@ -67,15 +67,15 @@ def test_a_given_prevalence_takes_the_place_of_the_share_among_the_scans():
 def test_one_class_needs_the_prevalence_and_then_moves_the_intercept_alone():
     logits = np.array([0.3, -1.0, 0.8])
     for label, seen in (
-        (np.zeros(3), "3 local participants are controls"),
-        (np.ones(3), "3 local participants are patients"),
+        (np.zeros(3), "no patients among 3 labelled local participants; add patients"),
+        (np.ones(3), "no controls among 3 labelled local participants; add controls"),
     ):
         refuse(seen, fit_adaptation, label, logits, PriorWidths())
         fitted = fit_adaptation(label, logits, PriorWidths(), prevalence=0.1, source_share=0.4)
         assert (fitted.slope, fitted.intercept) == (1.0, pytest.approx(logit(0.1) - logit(0.4)))
         assert expect_gain(fitted, label, logits, 0.4).brier_change is None
     for share in (0.0, 1.0, 40.0):
-        refuse("prevalence must be above 0 and below 1", fit_adaptation, label, logits, PriorWidths(), prevalence=share)
+        refuse("give a number above 0 and below 1", fit_adaptation, label, logits, PriorWidths(), prevalence=share)
 
 
 def test_the_expected_gain_leaves_each_scan_out():
@@ -175,7 +175,7 @@ def test_margins_stay_and_probabilities_and_intervals_are_adapted(ridge, local, 
     assert "Adapted" not in write_card(ridge)
     sexes = write_card(replace(again, classes=("F", "M")))
     assert f"({a.n_patients} labelled M, {a.n_controls} labelled F)" in sexes
-    assert "the share of participants labelled M among these scans" in sexes
+    assert "the share of participants labelled M among these participants" in sexes
     assert "patients" not in sexes.split("## Adapted")[1].split("\n## ")[0]
     assert f"adapted to {len(local)} participants" in repr(again)
     estimator = BrioClassifier.load(tmp_path / "model").set_params(device="cpu")

@@ -97,20 +97,20 @@ def test_a_left_out_site_is_new_to_the_model(folders, cohort):
     )
     said = command(*explain, folders / "sixth", "--out", folders / "elsewhere").succeed().out
     n_sixth = len(Cohort.load(folders / "sixth"))  # the left-out site itself can be explained
-    assert f"stability was measured in {n_sixth} scans" in said
+    assert f"{n_sixth} scans of cohort 'in memory' were given" in said
     command(*fit, "site03", "--leave-out", "site04", "--out", folders / "less").succeed()
     whole.select(np.flatnonzero(whole.sites != "site04")).save(folders / "part")
     words = ("--cohort", folders / "part", "--out", folders / "of-part")
     said = command("explain", folders / "less", "--reestimates", 2, *QUICK, *words).succeed().out
     n_scans = int(np.isin(whole.sites, ["site03", "site04"], invert=True).sum())
-    assert f"stability was measured in {n_scans} scans of in memory; the model was fitted to {n_scans} of them" in said
+    assert f"{n_scans} scans of cohort 'in memory' were given; the model was fitted to {n_scans} of them" in said
 
 
 def test_the_obvious_path_explains_what_differs_and_marks_a_smoke_run(folders):
     job, model, there = (folders / name for name in ("plain", "of-plain", "by-plain"))
     ran = command("run", folders / "five", "--method", "ridge", "--seeds", 2, "--out", job, *QUICK).succeed()
     said = command("fit", folders / "five", "--method", "ridge", "--evidence", job, "--out", model, *QUICK).succeed()
-    differs = "(choose_by=validation), but the model chose it by inner folds over its source sites (choose_by="
+    differs = "(choose_by=validation), the model by inner folds (choose_by=source-sites)"
     options = "--set choose_by=source-sites --set protocol.validation_sites=0"
     advice = f"'brio run COHORT --method ridge --seeds 3 {options} --out RESULTS'"
     smoke = "The evidence is a smoke run (fewer than three seeds, or not every fold): no basis for a claim."
@@ -137,7 +137,7 @@ def test_the_obvious_path_explains_what_differs_and_marks_a_smoke_run(folders):
 def test_a_network_that_was_not_trained_again_is_explained(cohort, fit, tmp_path):
     run_job(JobSpec(cohort, ["gcn"], settings={"epochs": 3}, exclude=False, device="cpu"), tmp_path / "job")
     (words,) = add_evidence(fit("gcn"), tmp_path / "job").evidence.differences
-    assert "not trained again with their validation sites (refit=false), but the model was (refit=true)" in words
+    assert "trained again with its validation sites (refit=true), the evaluated runs were not (refit=false)" in words
     assert "--set refit=true" in words
 
 
@@ -160,7 +160,7 @@ def test_errors_are_for_people(fitted, folders):
         (("fit", five, "--evidence", five, *QUICK), "five"),
         (
             ("fit", five, "--validation-site", "site01", "--method", "ridge"),
-            "to all sites; leave out --validation-site",
+            "needs no validation sites; leave out --validation-site",
         ),
         (("predict", model, model), "is a model of 'brio fit', not sc"),
         (("run", model, "--method", "ridge"), "give a folder that 'brio import'"),

@@ -279,12 +279,12 @@ def test_the_command_writes_tables_figures_and_what_they_mean(ridge, cohort, tmp
     assert "are not causes" in text
     assert "| rank | region | group | sum of absolute patterns | sum of patterns | worst rank in re-estimates |" in text
     assert "Not computed" not in text
-    scans = f"tability was measured in {len(cohort)} scans of in memory, the scans that the model was fitted to"
-    assert f"s{scans}" in said.text
-    assert f"S{scans}" in text
+    scans = f"{len(cohort)} scans of cohort 'in memory' were given, the scans that the model was fitted to"
+    assert scans in said.text
+    assert scans in text
     other = describe_explanation(explain_model(ridge, cohort.select(np.arange(20)), reestimates=0, device="cpu"))
     others = f"the model was fitted to 20 of them and to {len(cohort) - 20} others"
-    assert f"Stability was measured in 20 scans of in memory; {others}" in other
+    assert f"20 scans of cohort 'in memory' were given; {others}" in other
 
     monkeypatch.setattr(explain_output, "import_brain_plots", lambda: None)
     text = describe_explanation(explain_model(ridge))

@@ -199,7 +199,7 @@ def test_the_card_says_what_the_holder_of_a_scan_can_tell(cohort, fit):
     assert "ranges above" not in tangent
     measured = read_measured_attacks("ridge")
     card = write_card(fit("ridge"))
-    measured_on = "where 0.50 is guessing. This was measured for models fitted to half of the participants of"
+    measured_on = "where 0.50 is guessing. This AUC was measured for models fitted to half of the participants of"
     assert f"AUC of {measured.membership:.2f}, {measured_on} ABIDE (AAL116) (1,030 scans" in card
     assert "No identifiers" not in card
     assert "was not measured" in write_card(replace(fit("ridge"), method=make_method("brainood-kl")))
@@ -275,7 +275,9 @@ def test_scans_with_halves_that_are_too_short_are_left_out_of_the_factor(cohort,
     for changed in (scan[:7], flat):
         assert learn_interval_factor(ridge, Connectomes(begin_with(cohort, changed)), everyone) == expected
     short = Connectomes(begin_with(cohort, scan[:7]))
-    with pytest.warns(UserWarning, match="no source scan has two halves of at least 4 valid frames"):
+    with pytest.warns(
+        UserWarning, match="none of 1 source scans has two halves with signal and 4 valid frames or more"
+    ):
         assert learn_interval_factor(ridge, short, np.array([0])) == 1.0
 
 

@@ -181,7 +181,7 @@ def test_calls_follow_the_evidence(ridge, new_scans, predictions):
     model = replace(ridge, evidence=make_evidence((replace(everything, threshold=median),)))
     called = predict(model, new_scans).table["predicted"] != "no call"
     np.testing.assert_array_equal(called, np.abs(found.logit) >= median)
-    model = replace(ridge, evidence=make_evidence(()))
+    model = replace(ridge, evidence=make_evidence((), risk=trace_risk(new_scans.labels, found.logit)))
     assert set(predict(model, new_scans).table["predicted"]) == {"no call"}
     assert "no threshold was significantly better than chance" in summarise(model, new_scans)
 
@@ -276,7 +276,7 @@ def test_names_are_compared_whatever_the_atlas_is_called(ridge, cohort):
     refuse("another atlas: column 3 is Foo", check_atlas, model.atlas, named([*names[:2], "Foo", *names[3:]]))
     unnamed = replace(cohort, atlas=Atlas.unnamed(cohort.n_rois))
     check_atlas(model.atlas, unnamed)
-    with pytest.raises(BrioError, match=r"the scans have 12 ROIs, .* leave out additional columns with --drop-roi"):
+    with pytest.raises(BrioError, match=r"the scans have 12 ROIs, .*; extract time series with that atlas$"):
         check_atlas(model.atlas, replace(cohort, frames=cohort.frames[:, :12], atlas=Atlas.unnamed(12)))
     assert "the ROIs of the scans have no names, so columns are matched by position" in summarise(model, unnamed)
 
@@ -423,7 +423,7 @@ def test_external_scores_are_within_sites_as_those_of_the_evidence():
     assert (found.n_small_sites, found.warning) == (0, "")
     few = np.flatnonzero((site != "C") | (label == 0) | (np.arange(len(label)) == np.flatnonzero(label)[-1]))
     small = score(cohort.select(few), logit[few])
-    warning = "1 of 3 sites with both classes has fewer than 5 participants in either class, but the mean"
+    warning = "1 of 3 sites with both classes has fewer than 5 participants in a class; a small site counts less"
     assert small.warning.startswith(warning)
     alone = score(cohort.select(site == "A"), logit[site == "A"])
     assert alone.auc == alone.pooled.auc  # DeLong's interval
@@ -491,8 +491,8 @@ def test_few_labelled_scans_are_called_too_few(ridge, new_scans):
         text = "; ".join(scores.describe(some.classes, tabulate_scores(scores, {})))
         page = render_prediction_page(ridge, some, found)
         right = int(((found.logit > 0) == some.labels).sum())
-        assert (f"{right} of 13 correct; fewer than 5 participants in either class are too few to judge" in text) == few
-        assert ("Fewer than 5 participants in either class" in page) == few
+        assert (f"{right} of 13 correct; fewer than 5 participants in a class are too few to judge" in text) == few
+        assert ("Fewer than 5 participants in a class" in page) == few
         for words in ("AUC", "Brier score"):
             assert (f"{words}" in text.split("correct; fewer")[0]) == (not few)
         assert ('<th scope="row">AUC' in page) == (not few)

@@ -94,7 +94,7 @@ def test_few_scans_have_no_auc_in_a_report(made, job, tmp_path):
     command("predict", made / "evaluated", tmp_path / "few", *words).succeed()
     command("report", job, "--predictions", tmp_path / "predicted").succeed()
     (row,) = read_rows((job / "report.html").read_text(), "external-table")
-    assert " of 4 correct; fewer than 5 participants in either class" in row.text
+    assert " of 4 correct; fewer than 5 participants in a class" in row.text
     assert next(one["data-value"] for one, _ in row.cells if one.get("data-metric") == "observed") == ""
 
 

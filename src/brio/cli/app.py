@@ -126,8 +126,8 @@ def _explain_error(error: BaseException) -> None:
     if isinstance(error, Exception):
         if _is_lack_of_memory(error):
             _fail(
-                "not enough memory; close other programs, use fewer scans or ROIs, or train fewer runs at once "
-                "(--runs-per-stack)"
+                "not enough memory; close other programs, use fewer scans or an atlas with fewer ROIs or, in "
+                "training, lower --runs-per-stack"
             )
         _introduce_trace(error)
 
@@ -208,7 +208,7 @@ def _introduce_trace(error: Exception) -> None:
     where = next((f" {note}" for note in notes), "")
     kept = "; finished runs are kept" if where else ""
     what = f"unexpected {type(error).__name__}{where}{kept}"
-    whose = "in brio, or in a file that --load executed; the traceback below shows where"
+    whose = "in brio, or in your file if you used --load; the traceback below shows where"
     print(f"brio: {what}. This is a bug {whose}", file=sys.stderr)
 
 

@@ -27,12 +27,11 @@ def import_(
     out: options.Out,
     atlas: Annotated[
         str | None,
-        "Atlas to read, for example aal116 or cc200; required if there are several. fmriprep: a label image, or "
-        "aal116, schaefer100 to schaefer1000, harvard-oxford-cort, -cortl or -sub, or basc7 to basc444.",
+        "Atlas to read, for example aal116 or cc200; required for dpabi and fmriprep, and if there are "
+        "several. fmriprep: a label image, or aal116, schaefer100 to schaefer1000, harvard-oxford-cort, -cortl or "
+        "-sub, or basc7 to basc444.",
     ] = None,
-    participants: Annotated[
-        Path | None, "Path of the participants table; give it if brio does not find the table."
-    ] = None,
+    participants: Annotated[Path | None, "Participants table; give it if brio does not find the table."] = None,
     measure: Annotated[
         str | None, "fc: what the matrices contain (correlation or fisher-z), if this is ambiguous."
     ] = None,
@@ -63,7 +62,7 @@ def import_(
     say(summarise_columns(cohort))
     say(f"wrote {cohort!r} to {out}")
     if not cohort.atlas.has_coordinates:
-        how = f"add them with 'brio atlas {out} TABLE --out COHORT2' (TABLE: name, x, y, z, network)"
+        how = f"add coordinates with 'brio atlas {out} TABLE --out COHORT2' (TABLE: name, x, y, z, network)"
         say(f"regions of this cohort have no coordinates, so brio cannot draw brain figures; {how}")
 
 
@@ -72,7 +71,7 @@ def atlas(
     cohort: Annotated[Path, "Cohort folder."],
     table: Annotated[
         str,
-        "Table of ROIs: a tsv or csv file with the columns name, x, y, z (MNI, mm) and network, or a "
+        "Table of ROIs: a tsv or csv file with a column name and, optionally, x, y, z (MNI, mm) and network, or a "
         "known atlas: aal116, cc200, power264, dosenbach160 or seitzman300. nilearn downloads schaefer100 to "
         "schaefer1000, difumo64 to difumo1024, harvard-oxford-cort, -cortl and -sub, and basc7 to basc444.",
     ],
@@ -81,8 +80,8 @@ def atlas(
 ) -> None:
     """Add names, coordinates and networks of the ROIs to a cohort, so that figures show the brain.
 
-    Rows of the table are matched by the names of the ROIs, or by order if the ROIs have no names. Scans do not change.
-    The new cohort has its own fingerprint, so finished jobs of the old cohort are not reused.
+    Rows of the table are matched by the names of the ROIs, or by order if the ROIs have no names. The new cohort
+    has another fingerprint, so jobs of the old cohort cannot be resumed with it.
 
     Example: brio atlas cohort rois.tsv --out cohort-named
     """
@@ -107,8 +106,6 @@ def select(
     exclude: options.Exclude = None,
 ) -> None:
     """Write some of the scans of a cohort as a new cohort.
-
-    The new cohort has its own fingerprint and records the fingerprint of the cohort it was selected from.
 
     Example: brio select cohort --where "age >= 18 and mean_fd < 0.5" --out adults
     """
@@ -137,13 +134,10 @@ def fetch_abide_(
     digests: Annotated[
         Path | None,
         "File of SHA-256 digests in the format of sha256sum. If it exists, downloaded files are compared with "
-        "it; otherwise their digests are written to it. The ABIDE release itself publishes no digests.",
+        "it; otherwise their digests are written to it.",
     ] = None,
 ) -> None:
-    """Download ABIDE I (Preprocessed Connectomes Project, C-PAC pipeline) and write it as a cohort.
-
-    Apart from this command, brio uses the internet only for an atlas that nilearn downloads.
-    """
+    """Download ABIDE I (Preprocessed Connectomes Project, C-PAC pipeline) and write it as a cohort."""
     from ..cohort.readers import fetch_abide, summarise_import
 
     cohort = fetch_abide(atlas, out, data_dir=data_dir, n_subjects=n_subjects, digests=digests)
@@ -160,7 +154,7 @@ def simulate(
     frames: Annotated[settings.SimulatedFrames, "Frames per scan at an average site."] = 140,
     sessions: Annotated[settings.Sessions, "Scans per participant."] = 1,
     session_sd: Annotated[
-        settings.Spread, "SD of the coupling of a brain network across sessions (across participants, it is 0.15)."
+        settings.Spread, "SD of the coupling of a brain network across the sessions of a participant."
     ] = 0.0,
     seed: Annotated[settings.Seed, "Seed of the random numbers."] = 0,
 ) -> None:

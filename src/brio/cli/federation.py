@@ -26,15 +26,21 @@ def start(
     ],
     classes: Annotated[str, "--classes", "CONTROL,PATIENT", "Names of the labels 0 and 1, as in the cohorts."],
     n_sites: Annotated[
-        settings.FederatedSites, "--sites", "Number of participating sites; the first round waits for all of them."
+        settings.FederatedSites,
+        "--sites",
+        "Number of participating sites; the first round waits for all of these sites.",
     ],
     method: Annotated[str, "log-ridge or ridge."] = "log-ridge",
-    penalty: Annotated[settings.Positive, "Penalty, relative to the mean squared norm of a scan's features."] = 3.0,
+    penalty: Annotated[
+        settings.Positive, "Penalty, relative to the mean squared norm of the centred features of a scan."
+    ] = 3.0,
     iterations: Annotated[
         settings.FederatedIterations, "Number of iterations; each one after the first adds two rounds."
     ] = 2,
     evaluation: Annotated[
-        str, "Evaluation: site-models, or leave-one-site-out, to which every site must agree."
+        str,
+        "site-models (each site scores the mean of the other sites' models) or leave-one-site-out (all sites must "
+        "agree).",
     ] = "site-models",
     label: options.Label = None,
 ) -> None:
@@ -73,19 +79,18 @@ def answer(
     cohort: Annotated[Path, "Cohort folder of this site."],
     out: Annotated[
         Path | None,
-        "Answer file to write; by default in the folder of the request file, or in the folder 'answers' of a project "
-        "folder, named after the round and the site.",
+        "Answer file to write; by default answer-ROUND-SITE.brio in the folder of the request file, or in the folder "
+        "'answers' of a project folder.",
     ] = None,
     vectors: Annotated[
         settings.Count | None,
-        "First answer only: maximum number of requests to answer between the first and the last round. Each counts "
-        "once per model, over all projects of the cohort folder (see docs/federation.md); 4 by default.",
+        "First answer only: maximum number of requests with a vector, over all projects of the cohort folder; 4 by "
+        "default. Each model needs one in each round except the first and the last.",
     ] = None,
-    agree_leave_out: Annotated[
-        bool, "First answer only: agree to an evaluation that leaves out each site in turn."
-    ] = False,
+    agree_leave_out: Annotated[bool, "First answer only: agree to the evaluation leave-one-site-out."] = False,
     least_per_class: Annotated[
-        settings.Count | None, "First answer only: minimum number of participants in each class; 10 by default."
+        settings.Count | None,
+        "First answer only: minimum number of this site's participants in each class; 10 by default.",
     ] = None,
 ) -> None:
     """Answer a request with sums over the scans of this site, and describe what the answer contains.
@@ -110,7 +115,7 @@ def answer(
     write_message(out, made)
     say(describe_message(made))
     say(
-        f"wrote {out} ({out.stat().st_size / 1e3:,.0f} kB); send this file to the coordinator. The log is "
+        f"wrote {out} ({out.stat().st_size / 1e3:,.0f} kB); send this file to the coordinator. It is recorded in "
         f"{record / LOG}"
     )
 
@@ -144,7 +149,7 @@ def combine(
 
 @options.add_command(None, group=federate_app)
 def show(file: Annotated[Path, "Request or answer file."]) -> None:
-    """Describe what every number in a request or answer means.
+    """Describe the numbers in a request or an answer.
 
     Example: brio federate show answer-1-NYU.brio
     """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..cohort import Cohort
     from ..models import Model
 
-ModelFolder = Annotated[Path, "Model folder written by 'brio fit'."]
+ModelFolder = Annotated[Path, "Model folder, for example from 'brio fit'."]
 
 
 @contextmanager
@@ -56,7 +56,7 @@ def fit(
         Path | None, "Folder written by a 'brio run' that evaluated this method at left-out sites."
     ] = None,
     evaluate: Annotated[
-        bool, "Evaluate the method at each site in turn, and store the evidence with the model."
+        bool, "Evaluate the method with each site left out in turn, and store the evidence with the model."
     ] = False,
     validation_site: Annotated[
         list[str] | None,
@@ -74,7 +74,7 @@ def fit(
     job: options.JobOptions,
     engine: options.EngineOptions,
 ) -> None:
-    """Fit a method to all sites of a cohort and write a model that other sites can use.
+    """Fit a method to a cohort and write a model that other hospitals can use.
 
     Example: brio fit cohort --method log-ridge --evaluate --out model
     """
@@ -122,13 +122,16 @@ def fit(
 @options.add_command(MODELS)
 def predict(
     model: ModelFolder,
-    scans: Annotated[Path, "Scans: a cohort folder, one file, or a folder in any layout of 'brio import'."],
+    scans: Annotated[
+        Path, "Scans: a cohort folder, one file, or a folder in a layout of 'brio import' other than 'fc'."
+    ],
     out: options.Out,
     reestimates: Annotated[
-        settings.Reestimates, "Number of re-estimates of each scan, used to compute its interval."
+        settings.Reestimates, "Minimum number of re-estimates of each scan, from which its interval is computed."
     ] = 47,
     accuracy: Annotated[
-        settings.Accuracy, "Accuracy required in the evidence to predict a class; less certain scans get 'no call'."
+        settings.Accuracy,
+        "Required accuracy of predicted classes, according to the evidence; less certain scans get 'no call'.",
     ] = 0.8,
     load: options.Load = None,
     device: options.Device = "auto",
@@ -156,7 +159,8 @@ def predict(
 def adapt(
     model: ModelFolder,
     cohort: Annotated[
-        Path, "Labelled scans from the hospital: a cohort folder, or files in any layout of 'brio import'."
+        Path,
+        "Labelled scans from the hospital: a cohort folder, or files in a layout of 'brio import' other than 'fc'.",
     ],
     out: options.Out,
     prevalence: Annotated[
@@ -165,11 +169,12 @@ def adapt(
     slope_width: Annotated[
         settings.PositiveSpread | None,
         "Standard deviation of the logarithm of the slope across hospitals; by default taken from the model's "
-        "evidence.",
+        "evidence, or 0.25 without it.",
     ] = None,
     intercept_width: Annotated[
         settings.PositiveSpread | None,
-        "Standard deviation of the intercept across hospitals; by default taken from the model's evidence.",
+        "Standard deviation of the intercept across hospitals; by default taken from the model's evidence, or 0.5 "
+        "without it.",
     ] = None,
     load: options.Load = None,
     device: options.Device = "auto",
@@ -177,13 +182,11 @@ def adapt(
     reading: options.ScanOptions,
     images: options.ImageOptions,
 ) -> None:
-    """Adapt a model to a hospital with labelled scans from it. Only slope and intercept change, never the weights.
+    """Adapt the probabilities of a model to a hospital with labelled scans from this hospital.
 
-    Slope and intercept are shrunk towards no change, so few scans have little effect. Scans that do not resemble
-    connectomes of the model's regions, for example because the regions are in another order, are left out. The
-    intercept depends on the share of patients in the other scans. In a convenience sample, this share is not the
-    prevalence: if you know the share at your hospital, give it with --prevalence. If the model was already adapted,
-    adaptation starts again from the original model.
+    The weights do not change. A slope and an intercept are fitted to the logits and shrunk towards no change, so few
+    scans have little effect. The intercept depends on the share of patients among the scans; if you know that the share
+    at the hospital differs, give it with --prevalence.
 
     Example: brio adapt model cohort --out model-here
     """
@@ -213,9 +216,7 @@ def adapt(
 def explain(
     model: ModelFolder,
     out: options.Out,
-    cohort: Annotated[
-        Path | None, "Cohort folder: the cohort of the model, or another one; needed only to measure stability."
-    ] = None,
+    cohort: Annotated[Path | None, "Cohort of the model, or another cohort; needed only to measure stability."] = None,
     reestimates: Annotated[
         settings.ReestimatesOrNone, "Number of re-estimates of each scan of the cohort; 0 for none."
     ] = 8,

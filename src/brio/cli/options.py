@@ -141,7 +141,7 @@ class ReadingOptions:
 
     atlas_table: Annotated[
         str | None,
-        "Table of ROIs: a tsv or csv file with the columns name, x, y, z and network, or a known atlas "
+        "Table of ROIs: a tsv or csv file with a column name and, optionally, x, y, z and network, or a known atlas "
         "such as power264 (see 'brio atlas --help').",
     ] = None
     drop_roi: Annotated[
@@ -182,8 +182,8 @@ class ReadingOptions:
     sessions: Annotated[
         str | None,
         "bids, fmriprep, table, fc, packed: how to treat several scans of one participant. 'first' reads the first "
-        "scan, 'join' makes one long scan, 'average' averages the connectomes, 'all' keeps every scan, and splits and "
-        "statistics are by participant. Imported connectomes allow only 'first' or 'all'.",
+        "scan, 'join' makes one long scan, 'average' averages the connectomes, 'all' keeps every scan. For fc, only "
+        "'first' and 'all' are possible.",
     ] = None
 
     def to_keywords(self) -> dict[str, Any]:
@@ -237,7 +237,7 @@ class ImageOptions:
     res: Annotated[str | None, "Resolution of the images to read, if there are several."] = None
     high_pass: Annotated[
         settings.Frequency | None,
-        "Cut-off in Hz; not allowed with a strategy, which uses the cosine regressors of fMRIPrep instead.",
+        "Cut-off in Hz; none by default; not allowed with a strategy, which uses the cosine regressors of fMRIPrep.",
     ] = None
     low_pass: Annotated[settings.Frequency | None, "Cut-off in Hz; none by default."] = None
     jobs: Annotated[settings.Workers | None, "Number of scans to process at the same time; 1 by default."] = None
@@ -253,10 +253,11 @@ class ScanOptions(ReadingOptions):
     """How scans for a model are read."""
 
     kind: Annotated[str | None, "Layout of the files, if it is ambiguous."] = None
-    atlas: Annotated[str | None, "Atlas to read, if there are several; fmriprep: as in 'brio import'."] = None
-    participants: Annotated[Path | None, "Path of the participants table; give it if brio does not find the table."] = (
-        None
-    )
+    atlas: Annotated[
+        str | None,
+        "Atlas to read; required for dpabi and fmriprep, and if there are several (see 'brio import --help').",
+    ] = None
+    participants: Annotated[Path | None, "Participants table; give it if brio does not find the table."] = None
     tr: Annotated[settings.RepetitionTime | None, "Repetition time in seconds, if the files do not state it."] = None
 
 
@@ -335,7 +336,7 @@ class EngineOptions:
 
     engine: Annotated[str, "local (this process) or dask (a cluster of workers)."] = "local"
     workers: Annotated[
-        settings.Workers | None, "With --engine dask: number of worker processes to start on this machine"
+        settings.Workers | None, "With --engine dask: number of worker processes to start on this machine."
     ] = None
     scheduler: Annotated[
         str | None, "ADDRESS", "With --engine dask: address of a running scheduler, for example tcp://10.0.0.1:8786."

@@ -137,7 +137,9 @@ def tune(
 def verify(
     folder: Annotated[Path, "Folder written by 'brio run', 'brio tune' or 'brio study'."],
     cohort: Annotated[
-        Path | None, "--cohort", "Cohort folder of the job; its ids, labels, sites and folds are then checked too."
+        Path | None,
+        "--cohort",
+        "Cohort folder of the job, with which participant ids, labels, sites and folds are also checked.",
     ] = None,
     again: Annotated[settings.Count | None, "With --cohort: retrain this many runs, drawn at random."] = None,
     seed: Annotated[settings.Seed, "Seed for drawing the runs to retrain."] = 0,
@@ -146,7 +148,8 @@ def verify(
     ] = None,
     predictions: Annotated[
         list[Path] | None,
-        "Folder written by 'brio predict' that the report shows as external validation; give all of them; repeatable.",
+        "Folder written by 'brio predict' that the report shows as external validation; repeatable; give all such "
+        "folders.",
     ] = None,
     load: options.Load = None,
 ) -> None:
@@ -218,7 +221,7 @@ def demo(
     device: options.Device = "cpu",
     quiet: options.Quiet = False,
 ) -> None:
-    """Demonstrate brio: audit simulated hospitals, test methods at each of them, and predict scans of a new one."""
+    """Demonstrate brio: audit simulated hospitals, test methods at left-out hospitals, and predict new scans."""
     from ..demo import run_demo
 
     with show_progress(quiet) as progress:

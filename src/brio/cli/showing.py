@@ -30,9 +30,11 @@ def table(
     folders: Annotated[list[Path], "Folders of finished jobs."],
     figure: Annotated[Path | None, "Also draw the AUC at every site (png, svg or pdf)."] = None,
     paper: Annotated[bool, "Also show the numbers reported in the paper."] = False,
-    csv: Annotated[Path | None, "Also write every run of all folders as one csv file."] = None,
+    csv: Annotated[Path | None, "Also write the runs of all folders to one csv file."] = None,
     reference: Annotated[
-        str | None, "--compare", "Print a site-by-site comparison of all methods with this one instead."
+        str | None,
+        "--compare",
+        "Instead of the table, print a comparison of the other methods with this method, paired by site or fold.",
     ] = None,
 ) -> None:
     """Print the results of jobs as a Markdown table."""
@@ -88,7 +90,7 @@ def report(
     out: Annotated[Path | None, "--out", "File to write; by default FOLDER/report.html."] = None,
     predictions: Predictions = None,
 ) -> None:
-    """Write a self-contained HTML report of the results, and a model card next to it."""
+    """Write the results as a self-contained HTML report and, except for a federated project, a model card."""
     from ..report.write import write_report
 
     say(f"report: {write_report(folder, out, predictions or ())}")

@@ -48,7 +48,7 @@ def find_request(folder: Path) -> Path:
     """Find the newest request of a project."""
     newest = max(folder.glob("request-*.brio"), key=lambda path: (len(path.name), path.name), default=None)
     if newest is None:
-        raise BrioError(f"{folder}: contains no request; give the folder of 'brio federate start', or a request file")
+        raise BrioError(f"{folder}: contains no request; give the folder that 'brio federate start' wrote")
     return newest
 
 
@@ -131,7 +131,7 @@ def _settle_agreement(record: Path, request: Request, agreement: Agreement | Non
     if agreement not in (None, stored):
         raise BrioError(
             f"{path}: what this site agreed to in its first answer cannot be changed; leave out --vectors, "
-            "--agree-leave-out and --least-per-class, or do not answer"
+            "--agree-leave-out and --least-per-class"
         )
     return stored
 
@@ -180,6 +180,7 @@ def _check_agreed(record: Path, request: Request, agreed: Agreement, n_scans: in
     if first.exists():  # without those that audit and question leave out
         n_scans = int(read_message(first, Answer).sums[ALL]["n"].sum())
     if SCANS_FOR_EACH_VECTOR * (needed + given) > n_scans:
-        why = f"{needed + given} requests with a vector are too many for the {n_scans} scans of this site"
+        least = f"at least {SCANS_FOR_EACH_VECTOR * (needed + given)} scans, but this site has {n_scans}"
+        why = f"{needed + given} requests with a vector need {least}"
         remedy = "an evaluation by site models, or for fewer" if request.terms.leaves_sites_out else "fewer"
         raise BrioError(f"project '{project}': {why}; ask for {remedy} iterations")

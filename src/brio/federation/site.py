@@ -9,6 +9,7 @@ from ..cohort.scans import require_frames
 from ..connectome import BlockRule, Connectomes, find_live_edges, read_edges, unfold_edges
 from ..device import full_precision
 from ..errors import BrioError
+from ..formatting import format_count
 from ..models.fit import learn_interval_factor
 from ..models.model import check_atlas, check_classes
 from ..models.ranges import PARTICIPANTS_BEHIND, measure_distances, sum_facts, sum_logs
@@ -35,15 +36,16 @@ class Site:
         self.label, self.scans = self.cohort.labels, np.arange(len(self.cohort))
         sites = np.unique(self.cohort.sites)
         if len(sites) != 1:
-            remedy = "make a cohort for each with 'brio select COHORT --where \"site == 'NAME'\" --out COHORT2'"
+            remedy = "make a cohort for each site with 'brio select COHORT --where \"site == 'NAME'\" --out COHORT2'"
             raise BrioError(f"{cohort.name}: has {len(sites)} sites, but each site answers for itself; {remedy}")
         self.name = str(sites[0])
         counts = [count_participants(self.cohort, self.scans[self.label == k]) for k in (0, 1)]
         if min(counts) < least_per_class:
-            found = f"{counts[0]} participants of class {asked.classes[0]} and {counts[1]} of {asked.classes[1]}"
+            zero, one = asked.classes
+            found = f"{format_count(counts[0], 'participant')} of class {zero} and {counts[1]} of {one}"
             raise BrioError(
-                f"{cohort.name}: has {found}, but this site answers only for at least {least_per_class} of each class "
-                "(--least-per-class, in the first answer)"
+                f"{cohort.name}: has {found}, but this site answers only for at least {least_per_class} of each class; "
+                "add participants, or lower --least-per-class with the first answer"
             )
         self.connectomes = Connectomes(self.cohort)
         self.live = find_live_edges(self.connectomes.alive).cpu().numpy()

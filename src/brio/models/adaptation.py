@@ -10,6 +10,7 @@ from scipy.special import expit, logit
 
 from ..cohort.covariates import ClassNames
 from ..errors import BrioError
+from ..formatting import format_count
 from ..schemas import StoredCount, StoredNonNegative, StoredPositive, StoredShare, one_of
 from .evidence import Evidence
 from .known_scans import KnownScans
@@ -103,12 +104,11 @@ def fit_adaptation(
     label, logits = np.asarray(label, dtype=float), np.asarray(logits, dtype=float)
     n_patients, n_controls = int(label.sum()), int((1 - label).sum())
     if prevalence is not None and not 0 < prevalence < 1:
-        raise BrioError(f"prevalence {prevalence} is not valid; prevalence must be above 0 and below 1")
+        raise BrioError(f"prevalence {prevalence} is not valid; give a number above 0 and below 1")
     if prevalence is None and (n_patients == 0 or n_controls == 0):
-        seen = "controls" if n_patients == 0 else "patients"
-        raise BrioError(
-            f"all {len(label)} local participants are {seen}; add participants of the other class, or give --prevalence"
-        )
+        lacking = "patients" if n_patients == 0 else "controls"
+        found = format_count(len(label), "labelled local participant")
+        raise BrioError(f"no {lacking} among {found}; add {lacking}, or give --prevalence")
     (log_slope, intercept), covariance = _find_mode(label, logits, widths, prevalence, source_share)
     slope = float(np.exp(log_slope))
     slope_se, intercept_se = (np.sqrt(np.diag(covariance)) * [slope, 1.0]).tolist()

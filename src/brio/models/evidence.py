@@ -91,14 +91,13 @@ def find_flagged_scans(scans: pd.DataFrame, left_out: pd.DataFrame, reasons: Ite
 _FINAL_SETTINGS = {
     "choose_by": (
         "source-sites",
-        "the evaluated runs chose the penalty on validation sites (choose_by=validation), but the model "
-        "chose it by inner folds over its source sites (choose_by=source-sites)",
+        "the evaluated runs chose the penalty on validation sites (choose_by=validation), the model by inner folds "
+        "(choose_by=source-sites)",
         "--set choose_by=source-sites --set protocol.validation_sites=0",
     ),
     "refit": (
         True,
-        "the evaluated runs were not trained again with their validation sites (refit=false), but the model was "
-        "(refit=true)",
+        "the model was trained again with its validation sites (refit=true), the evaluated runs were not (refit=false)",
         "--set refit=true",
     ),
 }
@@ -144,8 +143,7 @@ def read_evidence_job(folder: str | Path, method: str, cohort: Cohort | None = N
         )
     if job.predictions is None:
         raise BrioError(
-            f"{folder}: has no stored predictions, so calibration and the rule for calling classes cannot be computed; "
-            "repeat 'brio run', or use --evaluate instead of --evidence"
+            f"{folder}: has no stored predictions; repeat 'brio run', or use --evaluate instead of --evidence"
         )
     if cohort is not None:
         compare_participants(job, method, cohort)

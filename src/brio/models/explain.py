@@ -299,7 +299,7 @@ def explain_model(
     cohort_patterns: CohortPatterns | None = None
     by_site: SitePatterns | None = None
     if sites and cohort is None:
-        raise BrioError("leaving out sites requires scans; give the scans that the model was fitted to (--cohort)")
+        raise BrioError("leaving out sites requires the cohort that the model was fitted to; give it with --cohort")
     if sites and (reason := find_reason_against_refits(model)):
         raise BrioError(f"cannot leave out sites: {reason}")
     if cohort is not None:
@@ -310,7 +310,9 @@ def explain_model(
         require_memory(n_bytes, f"{reestimates} re-estimates of {cohort.n_rois} ROIs need", "choose fewer re-estimates")
         check_atlas(model.atlas, cohort)
         if len(cohort) < LEAST_SCANS:
-            raise BrioError(f"{cohort.name}: has {len(cohort)} scans, but a pattern needs at least {LEAST_SCANS}")
+            raise BrioError(
+                f"{cohort.name}: has too few scans for a pattern ({len(cohort)}); give at least {LEAST_SCANS}"
+            )
         if sites:
             model.require_own(
                 cohort, "give that cohort, with --with and --keep-all as for 'brio fit', or leave out --sites"

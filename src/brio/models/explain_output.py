@@ -53,9 +53,9 @@ def draw_matrix(explanation: ModelExplanation) -> Any:
     J, P = assignment.shape
     figure, (ax,) = make_panels(1, 10.0, 2.2 + 0.4 * J)
     image = ax.imshow(P * assignment[:, groups.order], cmap="viridis", vmin=0, aspect="auto", interpolation="nearest")
-    names = [f"factor {j + 1} ({share:.0%} of the margin)" for j, share in enumerate(factors["share"][:J])]
+    names = [f"factor {j + 1} (share {share:.0%})" for j, share in enumerate(factors["share"][:J])]
     ax.set_yticks(np.arange(J), names, fontsize=8)
-    _finish_matrix(figure, ax, image, groups, "Share of each region in each factor")
+    _finish_matrix(figure, ax, image, groups, "Share of each region that belongs to each factor")
     return figure
 
 
@@ -202,11 +202,11 @@ _HEADINGS = {
     "absolute_pattern": "sum of absolute patterns",
     "signed_pattern": "sum of patterns",
     "pattern_cohort": "pattern in these scans",
-    "same_sign_reestimates": "share of re-estimates with the same sign",
-    "same_sign_sites": "share of leave-one-site-out fits with this sign",
+    "same_sign_reestimates": "share of re-estimates with the sign of the pattern",
+    "same_sign_sites": "share of leave-one-site-out fits with the sign of the pattern",
     "lowest_rank_reestimates": "worst rank in re-estimates",
-    "lowest_rank_sites": "worst rank without a site",
-    "share": "share of the margin",
+    "lowest_rank_sites": "worst rank in leave-one-site-out fits",
+    "share": "share of the variance of the margin",
     "sd": "SD",
     "rois": "main regions",
     "reliability": "share of variance between scans",
@@ -293,13 +293,13 @@ def _name_scans(explanation: ModelExplanation) -> list[str]:
     seen = f"; the model was fitted to {own.n_training_scans or 'none'} of them"
     seen += f" and to {format_count(others, 'other')}" if own.n_training_scans and others > 0 else ""
     scans = ", the scans that the model was fitted to" if own.is_training else seen
-    return [f"stability was measured in {own.patterns[0].n_scans} scans of {escape_markdown(own.cohort)}{scans}"]
+    return [f"{own.patterns[0].n_scans} scans of cohort '{escape_markdown(own.cohort)}' were given{scans}"]
 
 
 def _find_reason_against_brain(explanation: ModelExplanation) -> str:
     atlas = explanation.model.atlas
     if not atlas.has_coordinates or not np.isfinite(explanation.rois[["x", "y", "z"]].to_numpy(dtype=float)).all():
-        return f"no brain is drawn: atlas '{escape_markdown(atlas.name)}' lacks coordinates for some ROIs"
+        return f"no brain is drawn: atlas '{escape_markdown(atlas.name)}' lacks coordinates of ROIs"
     if import_brain_plots() is None:
         return "no brain is drawn: nilearn is not installed; install it (pip install nilearn) and repeat the command"
     return ""

@@ -86,10 +86,7 @@ class ExternalScores:
         """Why there are too few participants to judge the predictions; empty if there are enough."""
         if min(self.n_patients, self.n_controls) >= FEW_PER_CLASS:
             return ""
-        return (
-            f"fewer than {FEW_PER_CLASS} participants in either class are too few to judge the predictions, because "
-            "each of them determines a quarter of the AUC or more"
-        )
+        return f"fewer than {FEW_PER_CLASS} participants in a class are too few to judge the predictions"
 
     @property
     def warning(self) -> str:
@@ -99,8 +96,8 @@ class ExternalScores:
         own = f"{self.n_small_sites} of {self.n_two_class_sites} sites with both classes"
         verb = "has" if self.n_small_sites == 1 else "have"
         return (
-            f"{own} {verb} fewer than {FEW_PER_CLASS} participants in either class, but the mean over sites weights "
-            "all sites equally; the pair-weighted AUC weights sites by their size"
+            f"{own} {verb} fewer than {FEW_PER_CLASS} participants in a class; a small site counts less in the "
+            "pair-weighted AUC than in the mean AUC over sites"
         )
 
     def name_participants(self, classes: tuple[str, str]) -> str:
@@ -187,7 +184,7 @@ def tabulate_scores(scores: ExternalScores | None, expected: Mapping[str, Estima
         "auc": (f"AUC{over}, %",),
         "pair_weighted_auc": ("AUC, pair-weighted, %",),
         "accuracy": (f"accuracy{over}, %",),
-        "called": ("called, % (flagged scans are never called)",),
+        "called": ("called, %",),
         "accuracy_called": (f"accuracy of {n_called} called, %",),
         "brier": ("Brier score (always predicting 50%: 0.25)", 1, 3),
         "slope": ("calibration slope (perfect: 1)", 1, 2),

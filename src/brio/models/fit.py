@@ -74,7 +74,7 @@ def fit_model(
     method = settle_final_settings(spec.methods[0], values, harmonised)
     require_consent_to_scans(method, holds_scans)
     if validation_sites and not method.needs_validation:
-        raise BrioError(f"'{method.name}' is fitted to all sites; leave out --validation-site")
+        raise BrioError(f"'{method.name}' needs no validation sites; leave out --validation-site")
     job = prepare_job(spec, progress, say, [method]) if prepared is None else prepared
     require_frames(job.cohort.participants, job.cohort.name, "a model, whose intervals come from re-estimates,")
     n_sites = len(find_two_class_sites(job.cohort))
@@ -103,7 +103,7 @@ def fit_model(
     if fold.one_class_sites:
         say(f"sites not used for training (they have only one class): {', '.join(fold.one_class_sites)}")
     if wanted == "auto" and method.needs_validation and not len(fold.validation):
-        say("too few sites for validation sites: the number of epochs is chosen by inner folds")
+        say("too few sites for validation sites: inner folds choose the number of epochs")
     with _open_place(spec, folder, MEMBERS) as (own, place):
         fitted = train_final_runs(replace(job, spec=own), method, runs, place)
     harmonisers = [fit_harmoniser(job.connectomes, f.run.fold.source, rule) if harmonised else None for f in fitted]
@@ -121,8 +121,8 @@ def require_consent_to_scans(method: Method, holds_scans: bool) -> None:
     if method.facts.keeps_scans and not holds_scans:
         raise BrioError(
             f"a model of '{method.name}' stores values from individual source scans: {method.facts.keeps_scans}. "
-            "Anyone who has the model may be able to recognise participants and read their labels. Choose log-ridge, "
-            "or give --holds-scans and treat the model as participant data"
+            "Participants may be recognised from these values; choose log-ridge, or give --holds-scans and treat the "
+            "model as participant data"
         )
 
 
@@ -235,7 +235,7 @@ def learn_interval_factor(model: Model, connectomes: Connectomes, scans: np.ndar
     fitting = [[len(own) >= LEAST_FRAMES and bool(find_live_rois(own).any()) for own in half] for half in frames]
     usable = np.all(fitting, axis=0)
     if not usable.any():
-        lack = f"no source scan has two halves of at least {LEAST_FRAMES} valid frames"
+        lack = f"none of {len(chosen)} source scans has two halves with signal and {LEAST_FRAMES} valid frames or more"
         warnings.warn(f"{lack}, so intervals may be too narrow", stacklevel=2)
         return 1.0
     first, second = (Connectomes(half.select(usable), connectomes.device) for half in halves)

@@ -188,16 +188,12 @@ def _describe_range(limits: tuple[float, ...] | None, unit: str) -> str:
 
 
 def read_model(path: str | Path) -> Model:
-    """Read a model that :func:`write_model` wrote, and check each of its files.
-
-    A folder is not trusted: the content of each file is checked against the declarations of the method before it is
-    used and before memory is allocated.
-    """
+    """Read a model that :func:`write_model` wrote; the folder is not trusted, and each file is checked before use."""
     folder = Path(path)
     listed = check_sums(folder)
     document = read_json(folder / MODEL, GET_AGAIN)
     if document.get("format") != FORMAT:
-        stored, remedy = show_value(document.get("format")), "use the version of brio that wrote it, or a later one"
+        stored, remedy = show_value(document.get("format")), "use the version of brio that wrote the model"
         raise file_error(folder / MODEL, f"has format {stored}, but this version of brio reads format {FORMAT}", remedy)
     record = from_json(ModelRecord, document, folder / MODEL, GET_AGAIN)
     for k, one in enumerate(record.members):
@@ -289,8 +285,7 @@ def _make_method(record: ModelRecord, folder: Path) -> Method:
     if method.version != record.version:
         raise BrioError(
             f"{folder / MODEL}: was fitted by version {record.version} of '{record.method}' (brio {record.brio}), but "
-            f"the installed version {method.version} gives different margins. Use brio {record.brio}, or fit the model "
-            "again"
+            f"version {method.version} is installed. Use brio {record.brio}, or fit the model again"
         )
     return method
 

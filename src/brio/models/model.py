@@ -64,7 +64,7 @@ def require_finite(values: np.ndarray) -> np.ndarray:
     """Return what a model computed for scans; raise an error if a value is not finite."""
     if np.isfinite(values).all():
         return values
-    raise BrioError(f"the model returns margins that are not finite, so its files are probably damaged; {GET_AGAIN}")
+    raise BrioError(f"the model returns margins that are not finite; {GET_AGAIN}")
 
 
 class Margins(NamedTuple):
@@ -255,7 +255,7 @@ def _advise_on_number(atlas: Atlas, cohort: Cohort, theirs: list[str], own: list
     if (cohort.n_frames == len(atlas)).all():
         return f"the scans have {len(atlas)} rows; if rows are the ROIs, transpose them"
     if not theirs:
-        return f"{elsewhere}, or leave out additional columns with --drop-roi"
+        return elsewhere + (", or leave out additional columns with --drop-roi" if cohort.n_rois > len(atlas) else "")
     lacking = [name for name in own if name not in theirs]
     if not lacking:
         extra = [name for name in theirs if name not in own]

@@ -53,9 +53,8 @@ FOREIGN_DISTANCE = 0.9
 
 LEAST_SITES_OF_MODEL = 2
 ONE_SITE = (
-    f"a model for other hospitals needs at least {LEAST_SITES_OF_MODEL} sites with both classes, because the "
-    "differences to expect at a new hospital are estimated from the differences between sites; add sites, or use "
-    "'brio run COHORT --protocol kfold --out DIR' to see what can be learned within one site"
+    f"a model for other hospitals needs at least {LEAST_SITES_OF_MODEL} sites with both classes; add sites, or "
+    "evaluate within one site with 'brio run COHORT --protocol kfold --out DIR'"
 )
 
 
