@@ -222,6 +222,8 @@ def test_small_mixed_and_other_scans_are_refused(hospital, record, pool, sites, 
     refuse(
         record, "has 4 sites, but each site answers for itself; make a cohort for each", hospital, first, cohort=pool
     )
+    silent = rebuild(cohort, [np.zeros_like(cohort.scan(k)) for k in order])
+    refuse(record, "has no labelled scan that the audit keeps; 'brio audit' gives", hospital, first, cohort=silent)
     names = terms.rois["name"]
     turned = start(replace(terms, rois={"name": [names[1], names[0], *names[2:]]}))
     refuse(record, "in another order", hospital, turned)

@@ -375,8 +375,8 @@ class SharedEngineOptions(EngineOptions):
         str | None,
         "I/N",
         "For job arrays: train every N-th stack, beginning with the I-th, and write no tables. When all shards "
-        "are finished, the same command without --shard writes the tables. 'plan' trains nothing and prints the "
-        "number of stacks.",
+        "are finished, the same command without --shard writes the tables. 'plan' trains nothing; 'brio run' and "
+        "'brio tune' then print the number of stacks.",
     ] = None
 
 

@@ -35,7 +35,9 @@ class Site:
         self.cohort = asked.select(audit(asked).keep & asked.labelled)
         self.label, self.scans = self.cohort.labels, np.arange(len(self.cohort))
         sites = np.unique(self.cohort.sites)
-        if len(sites) != 1:
+        if not len(sites):
+            raise BrioError(f"{cohort.name}: has no labelled scan that the audit keeps; 'brio audit' gives the reasons")
+        if len(sites) > 1:
             remedy = "make a cohort for each site with 'brio select COHORT --where \"site == 'NAME'\" --out COHORT2'"
             raise BrioError(f"{cohort.name}: has {len(sites)} sites, but each site answers for itself; {remedy}")
         self.name = str(sites[0])

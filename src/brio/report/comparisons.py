@@ -447,7 +447,7 @@ def _describe_settings(method: MethodSummary, summary: Summary) -> str:
         return changed or "default"
     here = (tuning.cohort, tuning.atlas) == (summary.cohort, summary.atlas)
     carried = "" if here else f" in {tuning.cohort}"
-    return f"best of {tuning.budget} configurations by validation AUC{carried}" + (f"; {changed}" if changed else "")
+    return f"best of {tuning.budget} configurations without test scans{carried}" + (f"; {changed}" if changed else "")
 
 
 def _list_remarks(summary: Summary, method: MethodSummary) -> str:
