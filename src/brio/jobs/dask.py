@@ -88,8 +88,7 @@ class SlurmOptions:
     def read(cls, path: Path) -> SlurmOptions:
         """Read a TOML file."""
         usage = "--slurm takes a TOML file with at least workers, cores, memory and walltime"
-        remedy = f"{usage}; put text in quotes; gpus must be 0 or 1, because a worker trains one stack at a time"
-        return check_fields(cls, read_configuration(path, usage), path, remedy)
+        return check_fields(cls, read_configuration(path, usage), path, f"{usage}; put text in quotes")
 
     def to_keywords(self) -> dict[str, Any]:
         """Return the arguments of ``dask_jobqueue.SLURMCluster``."""
