@@ -409,7 +409,7 @@ def test_a_model_that_holds_scans_is_saved_only_where_the_user_says_so(tmp_path)
 def test_a_copy_for_another_process_carries_no_scans(ridge):
     copy = pickle.loads(pickle.dumps(BrioClassifier("ridge", device="cpu", random_state=0).fit(X, Y, sites=SITES)))
     np.testing.assert_array_equal(copy.predict(X_NEW), ridge.predict(X_NEW))
-    refuse("lack its scans", copy.save, "anywhere")
+    refuse("lacks the scans", copy.save, "anywhere")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no GPU")

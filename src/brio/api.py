@@ -259,8 +259,8 @@ def run(
     folds : names, optional
         Test sites (under k-fold, numbers of folds) to run. If ``folds`` is given, the result is marked as a smoke run.
     companions : cohorts
-        Cohorts with the same participants in other atlases. All cohorts are audited, and a scan that is excluded from
-        one is excluded from all.
+        Cohorts with the same participants in other atlases. A scan that the audit excludes from a companion is excluded
+        from ``cohort``, too.
     exclude : bool
         Whether to apply the exclusions that the audit proposes.
     device : {"auto", "cpu", "cuda", "cuda-tf32"}
@@ -574,8 +574,8 @@ def predict(
     ----------
     model : Model or path of a model folder
     scans : Cohort or path
-        Scans with time series: a cohort, its folder, one file, or a folder in a layout of ``brio import`` except
-        ``fc``.
+        Scans with time series: a cohort, its folder, one file, or a folder in a layout of ``brio import``
+        other than ``fc``.
     out : path, optional
         Folder for the predictions and the page that shows them; it must not exist. By default, nothing is written.
     reestimates : int

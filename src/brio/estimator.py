@@ -576,7 +576,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         if self._model is None:
             if self._training_scans is None:
-                raise BrioError("copies of a fitted estimator lack its scans; call save() before pickling, or refit")
+                raise BrioError("a pickled copy lacks the scans it was fitted to; call save() before pickling or refit")
             cohort, compute = self._training_scans, resolve_device(self.device)
             if holds_fc(cohort.participants):
                 raise BrioError("save, explain and intervals need frames, which connectomes lack; fit to time series")

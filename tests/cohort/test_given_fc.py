@@ -116,7 +116,7 @@ def test_methods_that_need_frames_are_refused_with_the_reason_and_those_that_wor
     refuse("re-estimating connectomes .*needs frames.* or use methods that need only", Connectomes(cohort).scan, 0)
     model = brio.BrioClassifier("ridge", device="cpu", random_state=0).fit(cohort)
     assert model.predict(cohort).shape == (len(cohort),)
-    refuse("no frames", model.predict_interval, cohort)
+    refuse("need frames, which connectomes lack", model.predict_interval, cohort)
 
 
 def test_the_audit_finds_what_it_can_and_names_the_rest(files, scans, tmp_path):

@@ -374,10 +374,9 @@ class _Dispatch:
         try:
             while self.waiting or self.running or self.unseen:
                 if self.engine.client.status not in ("running", "connecting"):
-                    raise BrioError(
-                        "the connection to the Dask scheduler was lost; start the scheduler again "
-                        "and run the same command to resume"
-                    )
+                    first_step = "" if self.engine.options.scheduler is None else "start the scheduler again and "
+                    remedy = f"{first_step}run the same command to resume"
+                    raise BrioError(f"the connection to the Dask scheduler was lost; {remedy}")
                 n_free = self._count_free()
                 given = self._choose(n_free)
                 for number in given:

@@ -321,8 +321,8 @@ class Linear(nn.Linear):
 class LayerNorm(nn.LayerNorm):
     """Layer normalisation of the last axis; its parameters are those of ``torch.nn.LayerNorm``.
 
-    On a GPU, where no gradient is needed, it uses plain reductions, which are faster than the kernel of torch for short
-    rows.
+    On a GPU, where no gradient is needed, the layer uses plain reductions, which are faster for short rows than the
+    kernel of torch.
 
     Examples
     --------

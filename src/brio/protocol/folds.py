@@ -250,8 +250,9 @@ def site_stratified_kfold(cohort: Cohort, seed: int, n_folds: int = 10, validati
     sites, labels = cohort.sites, cohort.labels
     fold_of_scan = assign_stratified_folds(draws.addresses(cohort.participant_ids), sites, labels, n_folds, seed)
     if len(np.unique(fold_of_scan)) < n_folds:
-        few = f"the cohort has {format_count(len(np.unique(cohort.participant_ids)), 'participant')}"
-        raise BrioError(f"protocol.n_folds={n_folds}: {few}, but every fold needs one; lower protocol.n_folds")
+        few = f"the cohort has only {format_count(len(np.unique(cohort.participant_ids)), 'participant')}"
+        remedy = "lower it with --set protocol.n_folds=N"
+        raise BrioError(f"protocol.n_folds={n_folds}: {few}, but every fold needs one; {remedy}")
     folds = []
     for k in range(n_folds):
         validation = [(k + 1 + v) % n_folds for v in range(validation_folds)]
