@@ -330,7 +330,7 @@ def tune(
     say: Say = ignore,
     **options: Any,
 ) -> Result:
-    """Try configurations of methods, choose one for each fold, and evaluate it with all seeds.
+    """Try configurations of methods, choose one for each method and fold, and evaluate it with all seeds.
 
     The first configuration is the default. The others are drawn from the search spaces of the method, which
     ``brio methods NAME`` shows. In each fold, every configuration is trained with seed 0, and the one with the highest

@@ -91,7 +91,7 @@ def _convert_scan(item: Any, where: str) -> np.ndarray:
 
 def convert_connectomes(X: Any) -> list[np.ndarray]:
     """Convert correlations [n, P, P], or correlations that nilearn vectorised [n, edges], to Fisher z [P, P]."""
-    needed = "kind='connectome' needs correlations (n, ROIs, ROIs), or vectorised as by nilearn's ConnectivityMeasure"
+    needed = "kind='connectome' needs correlations of shape (n, ROIs, ROIs), or as nilearn vectorises them"
     try:
         values = np.ma.filled(np.ma.asarray(X).astype(np.float64, casting="same_kind"), np.nan)
     except (TypeError, ValueError):
