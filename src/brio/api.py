@@ -37,8 +37,7 @@ def import_cohort(kind: str, src: str | Path, *, out: str | Path, **options: Any
     out : path
         Folder of the new cohort.
     **options
-        Options of ``brio import`` for this layout, such as ``atlas``, ``participants``, ``label_column``, ``patient``
-        and ``control``.
+        Options of ``brio import`` for this layout, such as ``atlas``.
 
     Returns
     -------
@@ -417,8 +416,7 @@ def study(
     Returns
     -------
     StoredStudy
-        The study, with its ``table`` (a DataFrame), its ``finding`` (Markdown), its ``record``, and the ``folder`` that
-        also contains the figure.
+        The study, with its ``table`` (a DataFrame), ``finding`` (Markdown), ``record`` and ``folder``.
 
     Raises
     ------
@@ -463,7 +461,7 @@ def fit(
     say: Say = ignore,
     **options: Any,
 ) -> Model:
-    """Fit a method to all sites of a cohort, and return a model that other sites can use (as ``brio fit`` does).
+    """Fit a method to all sites of a cohort, and return a model that other sites can use.
 
     Parameters
     ----------
@@ -568,7 +566,7 @@ def predict(
     device: str = "auto",
     **options: Any,
 ) -> ScanPredictions:
-    """Predict the class of scans with a model, as ``brio predict`` does.
+    """Predict the class of scans with a model.
 
     Parameters
     ----------
@@ -579,7 +577,7 @@ def predict(
     out : path, optional
         Folder for the predictions and the page that shows them; it must not exist. By default, nothing is written.
     reestimates : int
-        Number of re-estimates of each scan, from which its interval is computed.
+        Number of re-estimates of each scan, from which the interval of its probability is computed.
     accuracy : float
         Required accuracy of the called classes. A scan for which this accuracy is not expected gets no call.
     device : {"auto", "cpu", "cuda", "cuda-tf32"}
@@ -591,7 +589,7 @@ def predict(
     ScanPredictions
         Predictions with a ``table`` of one row per scan: the probability with its interval, the called class, and
         how the scan differs from those that the model was fitted to. If the method has factors, ``contributions``
-        is a table of the contribution of each factor to the margin.
+        lists the contribution of each factor to the margin.
 
     Raises
     ------

@@ -222,8 +222,8 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     method : str
-        Name of a method; ``brio methods`` lists all names. We recommend starting with the default, ridge regression on
-        log-connectomes. Others include ``"ridge"``, ``"brio-plus"`` and neural networks such as ``"brio"``.
+        Name of a method; ``brio methods`` lists all names. The recommended default is ridge regression on
+        log-connectomes.
     kind : {"scans", "connectome"}
         Content of ``X``. ``"connectome"`` means correlations [n, P, P], or correlations vectorised by nilearn's
         ``ConnectivityMeasure``. Methods that need frames, such as BRIO, do not accept connectomes. With connectomes,
@@ -282,8 +282,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     If ``X`` is a Cohort, ``random_state=0`` gives the model of ``brio fit --seeds 1 --keep-all`` with the same
     settings. Without ``--keep-all``, ``brio fit`` excludes scans that fail its audit; the estimator excludes none.
 
-    ``X`` is a list of arrays of shape [T_i, P] (or an array of objects), one array of shape [n, T, P],
-    or a :class:`brio.Cohort`. Frames with missing values are dropped; ROIs without signal are allowed.
+    Frames with missing values are dropped; ROIs without signal are allowed.
 
     scikit-learn cannot split a Cohort: pass ``[cohort.scan(i) for i in range(len(cohort))]`` to ``cross_validate``. A
     method that uses validation sites needs ``validation_sites + 2`` sites with both classes in every training set.
@@ -334,8 +333,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     >>> pipeline.fit(X, y, brioclassifier__sites=sites).predict_proba(X[:4]).shape
     (4, 2)
 
-    BRIO is a neural network with factors, whose contributions determine its margins. Here it is trained for a few
-    epochs only:
+    BRIO also returns the contributions of its factors. Here it is trained for a few epochs only:
 
     >>> brio = BrioClassifier("brio", J=2, epochs=12, T_w=4, random_state=0).fit(X, y, sites=sites)
     >>> brio.contributions(X[:4]).shape
@@ -382,7 +380,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         ----------
         X : sequence of arrays of shape [T_i, P], array of shape [n, T, P], or Cohort; or connectomes, see ``kind``
         y : sequence of n labels
-            The labels, with two different values. Optional for a Cohort; without ``y``, ``classes_`` are 0 and 1.
+            Labels with two different values. Optional for a Cohort; without ``y``, ``classes_`` are 0 and 1.
         sites : sequence of n site names or numbers
             The site of each scan. Optional for a Cohort.
 
@@ -512,8 +510,8 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     def contributions(self, X: Any) -> np.ndarray:
         """Compute the contributions of the connectome factors to the margins, Eq. (10).
 
-        ``contributions(X).sum(1) / sqrt(J) + intercept_`` equals :meth:`decision_function`. BRIO and its ablations
-        have factors; other methods of brio do not.
+        ``contributions(X).sum(1) / sqrt(J) + intercept_`` equals :meth:`decision_function`. Of the methods of brio,
+        only BRIO and its ablations have factors.
 
         Parameters
         ----------
