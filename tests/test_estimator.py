@@ -473,7 +473,7 @@ FC = np.array([np.corrcoef(scan.T) for scan in X])
         ({"X": FC + 0j}, "X is not one array of real numbers"),
         ({"X": FC[:0]}, "X contains no connectomes"),
         ({"X": FC * np.eye(FC.shape[1])}, r"X\[0\]: all correlations are 0 or missing"),
-        ({"X": 3 * FC}, "X contains 3, not a correlation"),
+        ({"X": 3 * FC}, "X contains values with an absolute value up to 3"),
         ({"X": np.triu(FC)}, r"X\[0\]: is not symmetric"),
         ({"X": np.ma.masked_less(FC, 0)}, "row 1, column . has no finite value"),
     ],
@@ -487,8 +487,8 @@ def test_connectomes_that_are_refused(changed, message):
 def test_connectomes_give_no_model_and_no_interval(tmp_path):
     model = BrioClassifier("ridge", kind="connectome", device="cpu").fit(FC, Y, sites=SITES)
     refuse("the scans have 5 ROIs", model.predict, FC[:, :5, :5])
-    refuse("connectomes have no frames", model.save, tmp_path / "model")
-    refuse("connectomes have no frames", model.predict_interval, FC)
+    refuse("need frames, which connectomes lack", model.save, tmp_path / "model")
+    refuse("need frames, which connectomes lack", model.predict_interval, FC)
 
 
 # ---------------------------------------------------------------- refusals
@@ -506,7 +506,7 @@ def test_not_fitted(use):
         (np.ones((60, 12)), r"X has shape \(60, 12\), like one scan or a table; give a list of arrays"),
         (pd.DataFrame(np.ones((60, 12))), r"X has shape \(60, 12\), like one scan or a table; give a list of arrays"),
         (sparse.csr_array(np.ones((60, 12))), "X is sparse"),
-        (np.ones((60, 12)).tolist(), r"X\[0\] has 1 axes"),
+        (np.ones((60, 12)).tolist(), r"X\[0\] has shape \(12,\); a scan must have"),
         (np.ones((1, 2, 60, 12)), r"X has shape \(1, 2, 60, 12\); give a list of time series or one array"),
         ([*X[:-1], X[-1][:, :11]], r"X\[59\] has 11 ROIs, but X\[0\] has 12"),
         ([*X[:-1], [["a", "b"]]], r"X\[59\] is not an array of numbers"),
@@ -516,7 +516,7 @@ def test_not_fitted(use):
         ([*X[:-1], X[-1] + 1j], r"X\[59\]: Complex data not supported"),
         ([np.full_like(X[0], np.nan), *X[1:]], r"X\[0\]: no ROI has signal"),
         ([], "X contains no scans"),
-        (5, "X is a int; give a list of arrays"),
+        (5, "X has type int; give a list of arrays"),
     ],
 )
 def test_scans_that_are_refused(scans, message, ridge):
@@ -545,9 +545,9 @@ def test_scans_with_rois_in_rows_are_refused_without_an_atlas(ridge):
         ({"sites": None}, r"needs the site of every scan: .* params=\{'sites': sites\} to cross_validate"),
         (
             {"sites": ["A"] * 60},
-            "1 of the 1 sites have both classes, but a fold needs 2 validation sites and at least 2 source sites",
+            "sites with both classes: 1 of 1, but a fold needs 2 validation sites and at least 2 source sites",
         ),
-        ({"sites": np.array(["A", "B", "C"])[np.arange(60) // 20]}, "3 of the 3 sites"),
+        ({"sites": np.array(["A", "B", "C"])[np.arange(60) // 20]}, "sites with both classes: 3 of 3, but"),
         ({"sites": SITES[:-1]}, "inconsistent numbers of samples"),
         ({"sites": [None, *SITES[1:]]}, "'site' is empty in row 1"),
     ],

@@ -37,8 +37,7 @@ def import_cohort(kind: str, src: str | Path, *, out: str | Path, **options: Any
     out : path
         Folder of the new cohort.
     **options
-        Options of ``brio import`` for this layout, such as ``atlas``, ``participants``, ``label_column``, ``patient``
-        and ``control``.
+        Options of ``brio import`` for this layout, such as ``atlas``.
 
     Returns
     -------
@@ -48,7 +47,7 @@ def import_cohort(kind: str, src: str | Path, *, out: str | Path, **options: Any
     Raises
     ------
     BrioError
-        If the layout or an option is unknown, a file cannot be read, or ``out`` already exists.
+        If the layout or an option is unknown, the scans cannot be read, or ``out`` already exists.
 
     Examples
     --------
@@ -68,7 +67,7 @@ def import_cohort(kind: str, src: str | Path, *, out: str | Path, **options: Any
 
 
 class Result(StoredJob):
-    """A finished job in its folder, with its scores as tables.
+    """The results of a finished job.
 
     Attributes
     ----------
@@ -79,17 +78,17 @@ class Result(StoredJob):
     predictions : DataFrame or None
         One row per test participant of each run; None if predictions were not kept.
     summary : Summary
-        Means over test sites (under k-fold, over test folds) with intervals, for each method.
+        For each method, mean scores over test sites (under k-fold, over test folds) with intervals.
     plan : Plan or None
-        Runs, settings and folds, as in ``plan.json``; None if the folder has no plan.
+        Runs, settings and folds, as in ``plan.json``; None if there is no such file.
     audit : dict or None
-        Findings of the audit, as in ``audit.json``; None if the folder has no such file.
+        Findings of the audit; None if the cohort was not audited.
     cohort_facts : dict or None
-        Facts about the cohort, as in ``facts.json``.
+        Facts about the cohort, as in ``facts.json``; None if there is no such file.
     groups : DataFrame or None
-        Sex of each participant, and whether age and motion are below the median, as in ``groups.csv``.
+        Sex of each participant, and whether age and motion are below the median; None if there is no ``groups.csv``.
     tuning : TuningRecord or None
-        The settings that :func:`brio.tune` chose in this job; None if the job made no search.
+        The settings that :func:`brio.tune` chose in this job; None if nothing was tuned.
 
     Examples
     --------
@@ -107,11 +106,11 @@ class Result(StoredJob):
         Returns
         -------
         DataFrame, one row per method
-            ``AUC`` is the mean over test sites, with its standard deviation ``SD`` and its 95% interval (``low``,
-            ``high``); under k-fold, all are over the test folds of all seeds. Further scores are the pair-weighted
-            AUC, the AUC of margins averaged over seeds, ``ACC`` and ``balanced ACC``. All scores are in percent.
-            The other columns are the numbers of ``folds`` and ``seeds``, the largest allowed number of ``epochs``, and
-            the number ``K`` of re-estimates of each scan.
+            ``AUC`` is the mean over test sites (under k-fold, over the test folds of all seeds), ``SD`` the standard
+            deviation over them, and ``low`` to ``high`` the 95% interval of the mean. ``AUC, pair-weighted`` weights
+            each site by its number of pairs of a patient and a control; ``AUC, seeds averaged`` is computed from
+            margins averaged over seeds. All scores are in percent. ``epochs`` is the largest allowed number of epochs,
+            and ``K`` the number of re-estimates of each scan.
         """
         rows = {}
         for name, method in self.summary.methods.items():
@@ -134,7 +133,7 @@ class Result(StoredJob):
 
     @property
     def notes(self) -> list[str]:
-        """Notes on the table: the size of the job, the folds that have no AUC, and warnings."""
+        """Notes on the table: the size of the job, folds without an AUC, and warnings."""
         summary = self.summary
         units = "test sites" if summary.protocol == "loso" else "test folds"
         seeds = f"{len(summary.seeds)} seed{'s' if len(summary.seeds) > 1 else ''}"
@@ -166,8 +165,8 @@ class Result(StoredJob):
         path : path, optional
             File to write; by default ``report.html`` in the folder of the job.
         predictions : sequence of paths, optional
-            Folders that :func:`brio.predict` wrote for new scans with labels. The report shows the observed and the
-            expected scores of each model.
+            Folders that :func:`brio.predict` wrote for new scans with labels. The report compares the scores at these
+            scans with the scores expected from the evidence of the model.
 
         Returns
         -------
@@ -230,8 +229,8 @@ def run(
 ) -> Result:
     """Evaluate methods on a cohort under a protocol.
 
-    To resume an interrupted job, repeat the same call. Finished runs in ``out`` are not computed again, and neural
-    networks continue from their last checkpoint.
+    To resume an interrupted job, repeat the call with the same ``out``. Finished runs are not computed again, and
+    neural networks continue from their last checkpoint.
 
     Parameters
     ----------
@@ -240,8 +239,8 @@ def run(
         ``"recommended"`` means log-ridge, ridge, BRIO and three confound baselines, without methods that do not suit
         the cohort. ``"all"`` means every method whose inputs the cohort has, except variants of other methods.
     label : str, optional
-        Another label for the same scans, used instead of the cohort's labels: ``"sex"``, ``"age>14.5"``,
-        ``"age>site-median"``, ``"handedness=left"``. No method receives the column that defines this label.
+        Label computed from a column of the participants table, used instead of the cohort's labels: ``"sex"``,
+        ``"age>14.5"``, ``"age>site-median"``, ``"handedness=left"``. Methods cannot use this column as an input.
     protocol : {"loso", "kfold"}
         Leave one site out (``"loso"``), or folds stratified by site and class (``"kfold"``).
     seeds : int, optional
@@ -252,16 +251,15 @@ def run(
     out : path, optional
         Folder of the job. By default, a new temporary folder is made, which is not deleted.
     tuned : path or TuningRecord, optional
-        Folder of ``brio tune``. Methods that were tuned there use the settings that were chosen for each fold.
+        Folder that :func:`tune` wrote. Methods that were tuned there use the settings that were chosen for each fold.
     settings : dict, optional
         Settings of the methods, the protocol (``protocol.validation_sites``), the audit (``audit.min_frames``) and
         the harmonisation of sites (``harmonise.kind``).
     folds : names, optional
-        Test sites (under k-fold, numbers of folds) to which the job is restricted. The result is then marked as a
-        smoke run.
+        Test sites (under k-fold, numbers of folds) to run. If ``folds`` is given, the result is marked as a smoke run.
     companions : cohorts
-        Cohorts with the same participants in other atlases. All cohorts are audited, and a scan that is excluded from
-        one is excluded from all.
+        Cohorts with the same participants in other atlases. A scan that the audit excludes from a companion is excluded
+        from ``cohort``, too.
     exclude : bool
         Whether to apply the exclusions that the audit proposes.
     device : {"auto", "cpu", "cuda", "cuda-tf32"}
@@ -311,7 +309,13 @@ def run(
     folder = Path(tempfile.mkdtemp(prefix="brio-")) if out is None else Path(out)
     job = run_job(spec, folder, progress, say)
     assert job is not None, "only a job with --shard, an option of the command line, returns None"
-    return Result(**vars(job))
+    return _complete(job)
+
+
+def _complete(job: StoredJob) -> Result:
+    """Add to a job that has just ended what it stored of the cohort and of a search."""
+    stored = Result.read(job.folder)
+    return Result(**vars(job) | {key: getattr(stored, key) for key in ("cohort_facts", "groups", "tuning")})
 
 
 def tune(
@@ -325,30 +329,28 @@ def tune(
     say: Say = ignore,
     **options: Any,
 ) -> Result:
-    """Try configurations of methods, choose one for each fold, and evaluate it with all seeds.
+    """Try configurations of methods, choose one for each method and fold, and evaluate it with all seeds.
 
     The first configuration is the default. The others are drawn from the search spaces of the method, which
-    ``brio methods NAME`` shows. Every configuration is trained with seed 0 on every fold. In each fold, the
-    configuration with the highest AUC on the validation scans is chosen (without validation sites, in inner folds); in
-    a tie with the default, the default is chosen. Test scans are not used for this choice.
+    ``brio methods NAME`` shows. In each fold, every configuration is trained with seed 0, and the one with the highest
+    AUC on the validation scans is chosen (without validation sites, in inner folds); in a tie with the default, the
+    default. Test scans are not used for this choice.
 
     Parameters
     ----------
     cohort, methods, progress, say
         As in :func:`brio.run`.
     out : path
-        Folder of the job. ``tuning.json`` and ``configurations.csv`` describe the search; the other files are those of
-        :func:`brio.run`.
+        Folder of the job. ``tuning.json`` and ``configurations.csv`` describe the search.
     budget : int
-        Number of configurations for each method and fold. A method without tunable settings is run without a search.
+        Largest number of configurations of each method, including the default.
     oracle : bool
         Whether to also write the AUC of every configuration on the test scans, and the mean over folds of the highest
-        one. This mean uses test labels, so it is an upper bound and not a result. Other results do not depend on this
-        option.
+        one. This mean uses test labels, so it is an upper bound and not a result.
     **options
         ``label``, ``protocol``, ``seeds``, ``settings``, ``folds``, ``companions``, ``exclude``, ``device``,
-        ``runs_per_stack``, ``checkpoint_every`` and ``records_only``, as in :func:`brio.run`, but with one seed by
-        default. Settings that you give are not tuned.
+        ``runs_per_stack``, ``checkpoint_every`` and ``records_only``, as in :func:`brio.run`; the default is one seed.
+        Settings that you give are not tuned.
 
     Returns
     -------
@@ -371,7 +373,7 @@ def tune(
     spec = JobSpec(cohort=cohort, methods=methods, **options | {"settings": options.get("settings") or {}})
     job = tune_job(spec, Path(out), budget=budget, oracle=oracle, progress=progress, say=say)
     assert job is not None, "only a job with --shard, an option of the command line, returns None"
-    return Result(**vars(job))
+    return _complete(job)
 
 
 def study(
@@ -399,12 +401,12 @@ def study(
     methods : names, optional
         Methods to study, instead of the study's default methods.
     labels : labels, optional
-        Another label for the same scans, like the option ``label`` of :func:`brio.run`. Only the study ``labels`` takes
-        several labels.
+        Label to use instead of the cohort's own, as ``label`` in :func:`brio.run`. Only the study ``labels`` takes
+        several.
     reuse : paths, optional
         Folders that :func:`run` or :func:`tune` wrote. The study uses their results instead of training again.
     seeds : int
-        Number of seeds. With fewer than three, the study is marked as a smoke run.
+        Number of seeds. With fewer than three seeds, the study is marked as a smoke run.
     progress, say
         As in :func:`brio.run`.
     **options
@@ -414,8 +416,7 @@ def study(
     Returns
     -------
     StoredStudy
-        The study, with its ``table`` (a DataFrame), its ``finding`` (Markdown), its ``record`` and its ``folder``. The
-        folder also contains the figure.
+        The study, with its ``table`` (a DataFrame), ``finding`` (Markdown), ``record`` and ``folder``.
 
     Raises
     ------
@@ -460,7 +461,7 @@ def fit(
     say: Say = ignore,
     **options: Any,
 ) -> Model:
-    """Fit a method to all sites of a cohort, and return a model that other sites can use (as ``brio fit`` does).
+    """Fit a method to all sites of a cohort, and return a model that other sites can use.
 
     Parameters
     ----------
@@ -475,10 +476,10 @@ def fit(
         Whether to evaluate the method at each site in turn, and to store the scores in the model as evidence. A model
         without evidence never calls a class.
     evidence : path, optional
-        Folder in which :func:`brio.run` evaluated this method at left-out sites. Use it instead of ``evaluate``.
+        Folder in which :func:`brio.run` evaluated this method at left-out sites; use it instead of ``evaluate``.
     validation_sites : names, optional
         For neural networks: the sites on which the epoch is chosen. By default, two sites are drawn at random; with
-        fewer than four sites with both classes, inner folds are used instead.
+        fewer than four sites with both classes, inner folds are used.
     holds_scans : bool
         Whether to allow a model that contains data of individual scans.
     progress, say
@@ -525,12 +526,12 @@ def fit(
 
 
 def load_model(path: str | Path) -> Model:
-    """Read a model that :func:`fit` or a command of brio wrote, and check each of its files.
+    """Read a model from its folder, and check each of its files.
 
     Parameters
     ----------
     path : path
-        Model folder.
+        Folder that :func:`fit` or ``brio fit`` wrote.
 
     Returns
     -------
@@ -540,7 +541,7 @@ def load_model(path: str | Path) -> Model:
     Raises
     ------
     BrioError
-        If the folder is not a model, a file is damaged, or the method is unknown.
+        If the folder is not a model, a file is damaged, or the method of the model is unknown.
 
     Examples
     --------
@@ -565,29 +566,30 @@ def predict(
     device: str = "auto",
     **options: Any,
 ) -> ScanPredictions:
-    """Predict the class of scans with a model, as ``brio predict`` does.
+    """Predict the class of scans with a model.
 
     Parameters
     ----------
     model : Model or path of a model folder
     scans : Cohort or path
-        A cohort folder, one file, or a folder in any layout of ``brio import``.
+        Scans with time series: a cohort, its folder, one file, or a folder in a layout of ``brio import``
+        other than ``fc``.
     out : path, optional
         Folder for the predictions and the page that shows them; it must not exist. By default, nothing is written.
     reestimates : int
-        Number of re-estimates of each scan, from which its interval is computed.
+        Number of re-estimates of each scan, from which the interval of its probability is computed.
     accuracy : float
-        Required accuracy of the called classes. Scans for which it is not expected get no call.
+        Required accuracy of the called classes. A scan for which this accuracy is not expected gets no call.
     device : {"auto", "cpu", "cuda", "cuda-tf32"}
     **options
-        ``kind``, ``tr`` and the options of ``brio import``; available only if ``scans`` is a path.
+        ``kind``, ``tr`` and the options of ``brio import``, if ``scans`` is a path of files that were not imported.
 
     Returns
     -------
     ScanPredictions
         Predictions with a ``table`` of one row per scan: the probability with its interval, the called class, and
         how the scan differs from those that the model was fitted to. If the method has factors, ``contributions``
-        gives the contribution of each factor to the margin.
+        lists the contribution of each factor to the margin.
 
     Raises
     ------

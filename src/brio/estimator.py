@@ -58,7 +58,7 @@ def convert_scans(X: Any) -> list[np.ndarray]:
     try:
         items = list(X)
     except TypeError:
-        raise BrioError(f"X is a {type(X).__name__}; give a list of arrays (frames, ROIs)") from None
+        raise BrioError(f"X has type {type(X).__name__}; give a list of arrays (frames, ROIs)") from None
     if not items:
         raise BrioError("X contains no scans")
     scans = [_convert_scan(item, f"X[{i}]") for i, item in enumerate(items)]
@@ -66,7 +66,8 @@ def convert_scans(X: Any) -> list[np.ndarray]:
     for i, scan in enumerate(scans):
         if scan.shape[1] != n_rois:
             turned = "; if rows are the ROIs, transpose them" if len({len(one) for one in scans}) == 1 else ""
-            raise BrioError(f"X[{i}] has {scan.shape[1]} ROIs, but X[0] has {n_rois}; all need the same atlas{turned}")
+            problem = f"X[{i}] has {scan.shape[1]} ROIs, but X[0] has {n_rois}"
+            raise BrioError(f"{problem}; use one atlas for all scans{turned}")
     return scans
 
 
@@ -82,7 +83,7 @@ def _convert_scan(item: Any, where: str) -> np.ndarray:
     if np.iscomplexobj(array):
         raise BrioError(f"{where}: Complex data not supported")
     if array.ndim != 2:
-        raise BrioError(f"{where} has {array.ndim} axes; a scan has two, (frames, ROIs)")
+        raise BrioError(f"{where} has shape {array.shape}; a scan must have shape (frames, ROIs)")
     frames = convert_frames(array, where)
     refuse_fc(frames, where)
     return frames
@@ -90,7 +91,7 @@ def _convert_scan(item: Any, where: str) -> np.ndarray:
 
 def convert_connectomes(X: Any) -> list[np.ndarray]:
     """Convert correlations [n, P, P], or correlations that nilearn vectorised [n, edges], to Fisher z [P, P]."""
-    needed = "kind='connectome' needs correlations (n, ROIs, ROIs), or vectorised as by nilearn's ConnectivityMeasure"
+    needed = "kind='connectome' needs correlations of shape (n, ROIs, ROIs), or as nilearn vectorises them"
     try:
         values = np.ma.filled(np.ma.asarray(X).astype(np.float64, casting="same_kind"), np.nan)
     except (TypeError, ValueError):
@@ -102,7 +103,8 @@ def convert_connectomes(X: Any) -> list[np.ndarray]:
         raise BrioError("X contains no connectomes")
     largest = np.abs(matrices[np.isfinite(matrices)]).max(initial=0.0)
     if largest > 1 + 1e-3:
-        raise BrioError(f"X contains {largest:.3g}, not a correlation; use ConnectivityMeasure(kind='correlation')")
+        beyond = f"X contains values with an absolute value up to {largest:.3g}, which are not correlations"
+        raise BrioError(f"{beyond}; use ConnectivityMeasure(kind='correlation')")
     return [convert_fc(matrix.clip(-1, 1), "correlation", f"X[{i}]") for i, matrix in enumerate(matrices)]
 
 
@@ -220,33 +222,32 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     method : str
-        Any method listed by ``brio methods``. We recommend starting with the default, ridge regression on
-        log-connectomes. Others include ``"ridge"``, ``"brio-plus"`` and neural networks such as ``"brio"``.
+        Name of a method; ``brio methods`` lists all names. The recommended default is ridge regression on
+        log-connectomes.
     kind : {"scans", "connectome"}
         Content of ``X``. ``"connectome"`` means correlations [n, P, P], or correlations vectorised by nilearn's
-        ``ConnectivityMeasure``. Methods that need frames, such as BRIO, do not accept connectomes. :meth:`save` and
-        intervals do not work with connectomes either.
+        ``ConnectivityMeasure``. Methods that need frames, such as BRIO, do not accept connectomes. With connectomes,
+        the model cannot be saved or explained, and it has no prediction intervals.
     random_state : int, RandomState or None
         An integer is used as the seed, as in ``brio fit``; otherwise the seed is drawn. The seed determines the
         validation sites, the initial weights, the batches and the re-estimates.
     validation_sites : int or "auto"
-        Number of sites used to choose the epoch of a neural network. The network is then trained again on all sites up
-        to that epoch, unless ``settings={"refit": False}``. If 0, inner folds choose the epoch. ``auto`` means 2 if at
-        least four sites have both classes, and otherwise 0. Closed-form models choose their penalty by inner folds over
-        all sites; they use validation sites only with ``settings={"choose_by": "validation"}``.
+        Number of sites used to choose the epoch of a neural network. The network is then trained again on all sites
+        with both classes up to that epoch, unless ``settings={"refit": False}``. If 0, inner folds choose the epoch.
+        ``auto`` means 2 if at least four sites have both classes, and otherwise 0. Closed-form models choose their
+        penalty by inner folds; they use validation sites only with ``settings={"choose_by": "validation"}``.
     settings : dict, optional
         Settings of the method by name, for instance ``{"shrinkage": 0.3}``; ``brio settings METHOD`` lists them.
-        Unknown names raise an error.
     device : {"auto", "cpu", "cuda", "cuda-tf32"}
-        Device for the computation. ``auto`` uses a GPU if there is one; ``cuda-tf32`` rounds matrix products in neural
-        networks.
+        Device for the computation. ``auto`` uses a GPU if there is one; ``cuda-tf32`` uses a GPU and rounds matrix
+        products in neural networks.
     verbose : bool
         Whether to print progress.
     J, K, M, T_w, epochs, patience : int, optional
-        Settings of neural networks, mostly of BRIO (``brio settings brio``). They are separate parameters so that a
-        search can vary them. None means the method's default; ``settings={"patience": None}`` trains to the last epoch.
+        Settings of methods, mostly of BRIO, as separate parameters that a search can vary. None means the method's
+        default; ``settings={"patience": None}`` trains to the last epoch.
     epsilon, lambda_env, learning_rate, rho_g, weight_decay : float, optional
-        Further settings of neural networks that are separate parameters.
+        Further settings of methods, mostly of BRIO.
 
     Attributes
     ----------
@@ -257,13 +258,14 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     feature_names_in_ : ndarray of str
         Names of the ROIs. Exists only if the model was fitted to a cohort with a named atlas.
     source_sites_, validation_sites_, one_class_sites_ : tuple of str
-        The model was trained on ``source_sites_``, which include the validation sites after a refit. The checkpoint was
-        chosen on ``validation_sites_``. ``one_class_sites_`` have only one class and were not used.
+        The model was trained on ``source_sites_``, which include the validation sites after a refit. The epoch or
+        penalty was chosen on ``validation_sites_``, if there are any. ``one_class_sites_`` were not used, because they
+        have only one class.
     validation_auc_ : float
-        AUC on the validation sites at the chosen checkpoint or penalty; without validation sites, the AUC on the inner
-        folds. It is the best of many values, so it is optimistic.
+        AUC on the validation sites at the chosen epoch or penalty; without validation sites, the AUC on the inner
+        folds. It is the best of several values, so it is optimistic.
     selected_epoch_ : int or None
-        Epoch of the checkpoint, counted from 1; None if the method has no epochs.
+        Chosen epoch, counted from 1; None if the method has no epochs.
     block_length_ : float or None
         Block length of the re-estimates in frames; None if nothing was re-estimated.
     method_ : Method
@@ -277,16 +279,15 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
 
     Notes
     -----
-    With ``random_state=0``, the margins are the same as those of ``brio fit --seeds 1 --keep-all`` with the same scans
-    and settings. Without ``--keep-all``, ``brio fit`` excludes scans that fail its audit; the estimator excludes none.
+    If ``X`` is a Cohort, ``random_state=0`` gives the model of ``brio fit --seeds 1 --keep-all`` with the same
+    settings. Without ``--keep-all``, ``brio fit`` excludes scans that fail its audit; the estimator excludes none.
 
-    ``X`` is a list of arrays of shape [T_i, P] (or an array of objects), one array of shape [n, T, P],
-    or a :class:`brio.Cohort`. Frames with missing values are dropped; ROIs without signal are allowed.
+    Frames with missing values are dropped; ROIs without signal are allowed.
 
     scikit-learn cannot split a Cohort: pass ``[cohort.scan(i) for i in range(len(cohort))]`` to ``cross_validate``. A
     method that uses validation sites needs ``validation_sites + 2`` sites with both classes in every training set.
-    Without validation sites, one site is enough to fit and score, but :meth:`save` and :meth:`predict_interval` need
-    two.
+    Without validation sites, one such site is enough to fit and score, but a model needs two to be saved or explained,
+    or to give prediction intervals.
 
     Examples
     --------
@@ -332,8 +333,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     >>> pipeline.fit(X, y, brioclassifier__sites=sites).predict_proba(X[:4]).shape
     (4, 2)
 
-    BRIO is a neural network with factors, whose contributions determine its margins. Here it is trained for a few
-    epochs only:
+    BRIO also returns the contributions of its factors. Here it is trained for a few epochs only:
 
     >>> brio = BrioClassifier("brio", J=2, epochs=12, T_w=4, random_state=0).fit(X, y, sites=sites)
     >>> brio.contributions(X[:4]).shape
@@ -380,7 +380,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         ----------
         X : sequence of arrays of shape [T_i, P], array of shape [n, T, P], or Cohort; or connectomes, see ``kind``
         y : sequence of n labels
-            The labels, with two different values. Optional for a Cohort; without ``y``, ``classes_`` are 0 and 1.
+            Labels with two different values. Optional for a Cohort; without ``y``, ``classes_`` are 0 and 1.
         sites : sequence of n site names or numbers
             The site of each scan. Optional for a Cohort.
 
@@ -426,12 +426,12 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Compute the logits, as in the column ``logit`` of ``predictions.csv`` of ``brio run``.
+        """Compute the logits, as in the column ``logit`` of ``predictions.csv``.
 
         For most linear models, the logits are margins that were calibrated on inner folds over the source sites. For
-        other models, they are the margins. A loaded model that is adapted to a hospital adapts its logits. Calibration
-        does not change the order of scans, but it can change predicted classes: ``brio run`` predicts classes from the
-        margins, and :meth:`predict` from the logits.
+        other models, they are the margins. A loaded model that was adapted to a hospital returns adapted logits.
+        Calibration can change predicted classes: ``brio run`` predicts classes from the margins, and :meth:`predict`
+        from the logits.
 
         Parameters
         ----------
@@ -510,8 +510,8 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     def contributions(self, X: Any) -> np.ndarray:
         """Compute the contributions of the connectome factors to the margins, Eq. (10).
 
-        ``contributions(X).sum(1) / sqrt(J) + intercept_`` equals :meth:`decision_function`. Only methods with
-        factors (BRIO and its ablations) have contributions.
+        ``contributions(X).sum(1) / sqrt(J) + intercept_`` equals :meth:`decision_function`. Of the methods of brio,
+        only BRIO and its ablations have factors.
 
         Parameters
         ----------
@@ -531,7 +531,8 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         connectomes, ensemble = self._connectomes(X), self._ensemble
         if len(ensemble.members) > 1:
             n = len(ensemble.members)
-            raise BrioError(f"the model averages {n} seeds, each with its own factors; use 'brio predict' to see them")
+            remedy = "use 'brio predict' to get the contributions for each seed"
+            raise BrioError(f"the model averages {n} seeds, each with its own factors; {remedy}")
         if self._model is not None and self._model.adaptation is not None:
             raise BrioError("the model is adapted to a hospital; load the original model to get contributions")
         inputs = ensemble.gather_inputs(connectomes, ensemble.members[0])
@@ -542,8 +543,8 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     def predict_interval(self, X: Any, *, reestimates: int = PREDICTION_REESTIMATES, level: float = 0.95) -> np.ndarray:
         """Compute an interval for the probability of ``classes_[1]`` of each scan.
 
-        The interval allows for other minutes of the same scan (as many as were used). It does not allow for a scan on
-        another day, because connectomes vary more between days.
+        The interval is for other minutes of the same scan, as many as were used. It does not cover a scan on another
+        day, because connectomes vary more between days.
 
         Shapes: returns [n, 2].
         """
@@ -568,22 +569,22 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         """Return the fitted model for use at new hospitals.
 
         The first call computes the ranges of the source scans, by which new scans are flagged, and the factor by which
-        prediction intervals are widened. Later calls return the same model.
+        prediction intervals are widened.
         """
         check_is_fitted(self)
         if self._model is None:
             if self._training_scans is None:
-                raise BrioError("this copy lacks the scans it was fitted to: call save() before pickling, or refit")
+                raise BrioError("a pickled copy lacks the scans it was fitted to; call save() before pickling or refit")
             cohort, compute = self._training_scans, resolve_device(self.device)
             if holds_fc(cohort.participants):
-                raise BrioError("connectomes have no frames, but saved models and intervals need them; fit to scans")
+                raise BrioError("save, explain and intervals need frames, which connectomes lack; fit to time series")
             with compute.network_precision():
                 connectomes = Connectomes(cohort, compute.torch_device)
                 self._model = complete_model(self.method_, self._members, connectomes, cohort)
         return self._model
 
     def save(self, path: str | Path, *, holds_scans: bool = False) -> None:
-        """Write the fitted model to a new folder, as ``brio fit`` does. ``brio predict`` can read this folder."""
+        """Write the fitted model to a new folder, which ``brio predict`` and :meth:`load` can read."""
         check_is_fitted(self)
         require_consent_to_scans(self.method_, holds_scans)
         model, params = self.to_model(), self.get_params(deep=False)

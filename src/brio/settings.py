@@ -98,9 +98,8 @@ def log_uniform(low: float, high: float) -> Space:
 def draw_configurations(settings: Any, budget: int, fixed: dict[str, Any] | None = None) -> list[dict[str, Any]]:
     """Draw configurations of the tunable settings of a method; the first one is the default.
 
-    Each value depends only on the name of its setting and the number of its configuration, so a larger budget or an
-    additional setting leaves the other values unchanged. A configuration that repeats an earlier one, or that the
-    settings reject, is replaced by the next draw.
+    Each value depends only on the name of its setting and the number of the draw. A configuration that repeats an
+    earlier one, or that the settings reject, is replaced by the next draw.
     """
     from . import draws  # imports numpy, for which nobody who asks for help should wait
 
@@ -325,7 +324,7 @@ def parse_assignments(pairs: Iterable[str]) -> dict[str, str]:
         if not equals or not name.strip():
             raise BrioError(f"--set {pair}: write it as key=value")
         if name.strip() in values:
-            raise BrioError(f"--set {name.strip()}: given more than once")
+            raise BrioError(f"--set {name.strip()}: given more than once; keep one")
         values[name.strip()] = value.strip()
     return values
 

@@ -76,7 +76,7 @@ MISTAKES = [
     ("run cohort --method ridge --set penalties=3 --out job", "setting penalties of ridge: 5, now 3"),
     ("run cohort --method ridge --set harmonise.kind=combat --out job", "setting harmonise.kind: none, now combat"),
     ("run cohort --method ridge --keep-all --out job", "(keep-all: false, now true)"),
-    ("tune cohort --method ridge --out job", "job: was written by 'brio run', not by 'brio tune'"),
+    ("tune cohort --method ridge --out job", "job: contains a job that 'brio tune' did not write"),
     # options in a file
     ("run --config nowhere.toml", "nowhere.toml: cannot be read (No such file or directory); 'brio config COMMAND'"),
     ("run --config scans", "brio: scans: is not a TOML file; 'brio config COMMAND' prints a file to start from\n"),

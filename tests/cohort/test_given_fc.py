@@ -88,12 +88,21 @@ def test_rois_are_reordered_and_dropped_in_rows_and_columns(files, z, scans, tmp
 
 def test_methods_that_need_frames_are_refused_with_the_reason_and_those_that_work(files, tmp_path):
     cohort = import_cohort("fc", files("npy"), tmp_path / "cohort")
-    for name, reason in [("brio", "re-estimating connectomes"), ("deci", "BOLD"), ("length-only", "their number")]:
+    for name, reason in [
+        ("brio", "re-estimating connectomes"),
+        ("deci", "BOLD"),
+        ("length-only", "the length of each scan"),
+    ]:
         with pytest.raises(BrioError, match=rf"method '{name}' .*{reason}.* use one of ridge, .*gcn") as caught:
             brio.run(cohort, [name], device="cpu", out=tmp_path / "job")
         assert name not in str(caught.value).split("use one of ")[1].split(", ")
     refuse(
-        r"not needed with --set shrinkage=0\.1", brio.run, cohort, ["tangent-ridge"], device="cpu", out=tmp_path / "job"
+        r"such as --set shrinkage=0\.1",
+        brio.run,
+        cohort,
+        ["tangent-ridge"],
+        device="cpu",
+        out=tmp_path / "job",
     )
     assert not (tmp_path / "job").exists()
     refuse(
@@ -107,7 +116,7 @@ def test_methods_that_need_frames_are_refused_with_the_reason_and_those_that_wor
     refuse("re-estimating connectomes .*needs frames.* or use methods that need only", Connectomes(cohort).scan, 0)
     model = brio.BrioClassifier("ridge", device="cpu", random_state=0).fit(cohort)
     assert model.predict(cohort).shape == (len(cohort),)
-    refuse("no frames", model.predict_interval, cohort)
+    refuse("need frames, which connectomes lack", model.predict_interval, cohort)
 
 
 def test_the_audit_finds_what_it_can_and_names_the_rest(files, scans, tmp_path):

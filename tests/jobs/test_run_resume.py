@@ -285,7 +285,7 @@ def test_what_differs_is_described():
         "setting patience of gcn: 25, now none",
         "setting refit of gcn: false, now true",
         "scans after exclusions, which depend on --with: 40 (fingerprint fedcba), now 39 (fingerprint a)",
-        "threads (OMP_NUM_THREADS; results are identical only with the same number): 1, now 2",
+        "threads (OMP_NUM_THREADS): 1, now 2",
         "protocol: loso, now kfold",
         "device: cpu, now cuda",
         "runs per stack: none, now 2",

@@ -209,6 +209,14 @@ def test_a_setting_that_a_variant_fixes_may_be_given_for_the_others(cohort, tmp_
     assert "best of" not in markdown_table([result.summary])  # nothing was left to tune
 
 
+def test_the_result_has_the_chosen_settings_and_the_facts_of_its_folder(cohort, tmp_path):
+    result = tune(cohort, "ridge", out=tmp_path / "o", budget=2, device="cpu")
+    stored = type(result).read(tmp_path / "o")
+    assert result.tuning.choices == stored.tuning.choices
+    assert result.cohort_facts == stored.cohort_facts is not None
+    assert result.groups.equals(stored.groups)
+
+
 def test_a_method_with_nothing_to_tune_is_run_and_named(cohort, tmp_path):
     said = []
     words = {"budget": 2, "folds": ["site01"], "settings": SMALL, "say": said.append}
@@ -223,7 +231,7 @@ def test_harmonisation_is_refused_before_anything_is_written(cohort, tmp_path):
     for method, settings, said in (
         ("deci", combat, "cannot be harmonised; leave out the method"),
         ("length-only", combat, "cannot be harmonised; leave out the method"),
-        ("ridge", {"harmonise.unseen": "pooled"}, "need harmonise.kind"),
+        ("ridge", {"harmonise.unseen": "pooled"}, "needs harmonise.kind=combat"),
         ("ridge", combat | {"harmonise.unseen": "raise"}, "unseen=raise"),
         ("gcn", {**SMALL, **combat, "refit": True}, "refit=true trains on validation sites"),
     ):

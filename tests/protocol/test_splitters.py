@@ -116,7 +116,7 @@ def test_missing_sites_are_refused(cv):
     refuse(r"needs the site of every scan; pass groups=sites", next, cv.split(SCANS, LABELS))
     refuse("needs the site of every scan", cross_val_score, Remembers(), SCANS, LABELS, cv=cv)
     gap = [None, *SITES[1:]]
-    refuse("groups has no site for scan 0", next, cv.split(SCANS, LABELS, gap))
+    refuse(r"groups\[0\] has no site", next, cv.split(SCANS, LABELS, gap))
     refuse("one site per scan", next, cv.split(SCANS, LABELS, SITES[:, None]))
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         next(cv.split(SCANS, LABELS, SITES[:-1]))
@@ -126,7 +126,9 @@ def test_other_refusals():
     refuse("needs the site", LeaveOneSiteOut().get_n_splits, SCANS, LABELS)
     alone = LeaveOneSiteOut().split(SCANS[:3], LABELS[:3], ["NYU"] * 3)
     refuse("at least two sites; all scans are from NYU", next, alone)
-    refuse("needs y", next, SiteStratifiedKFold(3).split(SCANS, None, SITES))
+    refuse("pass the labels as y", next, SiteStratifiedKFold(3).split(SCANS, None, SITES))
     for n_splits in (1, 41):
         split = SiteStratifiedKFold(n_splits).split(SCANS, LABELS, SITES)
-        refuse(f"n_splits={n_splits}, but it must be between 2 and 40", next, split)
+        refuse(f"n_splits={n_splits}, but it must be between 2 and 40, the number of scans", next, split)
+    pairs = SiteStratifiedKFold(21, participants=np.arange(40) // 2).split(SCANS, LABELS, SITES)
+    refuse("n_splits=21, but it must be between 2 and 20, the number of participants", next, pairs)

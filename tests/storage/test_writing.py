@@ -85,7 +85,7 @@ def test_other_errors_of_the_system_name_the_file(tmp_path, code):
 
 
 def test_text_that_is_no_text_is_refused(tmp_path):
-    refuse("a name that is not valid UTF-8", storage.write_atomically, tmp_path / "file", "\udcff")
+    refuse("a name in it is not valid UTF-8", storage.write_atomically, tmp_path / "file", "\udcff")
     assert not names(tmp_path)
 
 

@@ -21,6 +21,7 @@ from ..cohort import Cohort
 from ..cohort.scans import clean_scan, find_live_rois, find_valid_frames, hash_scan, holds_fc, require_frames
 from ..device import chunk_budget, find_free_memory, resident_budget
 from ..errors import BrioError
+from ..formatting import format_count
 from ..machine import require_memory
 from ..settings import require
 from . import resampling
@@ -136,7 +137,7 @@ class Connectomes:
                 self._gaps[i] = kept - kept[:1]
             self.n_frames[i] = len(frames)
             if (len(frames) < LEAST_FRAMES and not self.without_frames) or not alive[i].any():
-                problem = f"only {len(frames)} frames are valid, but at least {LEAST_FRAMES} are needed"
+                problem = f"{format_count(len(frames), 'valid frame')}, but at least {LEAST_FRAMES} are needed"
                 problem = problem if alive[i].any() else "no ROI has signal"
                 problem = "all correlations are 0 or missing" if self.without_frames else problem
                 raise BrioError(f"participant {cohort.ids[i]}: {problem}; exclude the scan, as 'brio audit' proposes")

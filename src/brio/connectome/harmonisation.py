@@ -43,7 +43,7 @@ class Combat:
         """
         new = [str(name) for name in np.unique(site) if name not in self.sites]
         if new and policy == "raise":
-            remedy = "choose identity, pooled or unlabelled (transductive), or a protocol without test sites (kfold)"
+            remedy = "set harmonise.unseen to identity, pooled or unlabelled (transductive), or use --protocol kfold"
             raise BrioError(f"ComBat was not fitted to site {new[0]} (harmonise.unseen=raise); {remedy}")
         gamma, delta = list(self.gamma), list(self.delta)
         for name in new:

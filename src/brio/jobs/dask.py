@@ -88,8 +88,7 @@ class SlurmOptions:
     def read(cls, path: Path) -> SlurmOptions:
         """Read a TOML file."""
         usage = "--slurm takes a TOML file with at least workers, cores, memory and walltime"
-        remedy = f"{usage}; put text in quotes; gpus must be 0 or 1, because a worker trains one stack at a time"
-        return check_fields(cls, read_configuration(path, usage), path, remedy)
+        return check_fields(cls, read_configuration(path, usage), path, f"{usage}; put text in quotes")
 
     def to_keywords(self) -> dict[str, Any]:
         """Return the arguments of ``dask_jobqueue.SLURMCluster``."""
@@ -375,10 +374,9 @@ class _Dispatch:
         try:
             while self.waiting or self.running or self.unseen:
                 if self.engine.client.status not in ("running", "connecting"):
-                    raise BrioError(
-                        "the connection to the Dask scheduler was lost; start the scheduler again "
-                        "and run the same command to resume"
-                    )
+                    first_step = "" if self.engine.options.scheduler is None else "start the scheduler again and "
+                    remedy = f"{first_step}run the same command to resume"
+                    raise BrioError(f"the connection to the Dask scheduler was lost; {remedy}")
                 n_free = self._count_free()
                 given = self._choose(n_free)
                 for number in given:

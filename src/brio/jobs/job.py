@@ -150,7 +150,7 @@ class Job:
         for name, method in {method.name: method for method in methods}.items():
             given = self.spec.settings_of(name)
             applied = [f"{key}={value}" for key, value in self.settings_of(name).items() if key not in given]
-            choice = ", ".join(applied) or "inner folds choose the settings, as for any cohort"
+            choice = ", ".join(applied) or "inner folds choose the settings"
             if method.facts.chooses_epochs_by_inner_folds:
                 choice = "inner folds choose the number of epochs; each run is then trained on all source scans"
             names_by_choice.setdefault(choice, []).append(name)
@@ -404,7 +404,10 @@ def check_harmonise(cohort: Cohort, harmonise: HarmonisationRule, folds: Sequenc
     """Check that sites can be harmonised."""
     if harmonise.kind == "none":
         if harmonise != HarmonisationRule():
-            raise BrioError("harmonise.unseen and harmonise.covariates need harmonise.kind=combat or residualise")
+            raise BrioError(
+                "harmonise.unseen needs harmonise.kind=combat, and harmonise.covariates needs harmonise.kind=combat or "
+                "residualise"
+            )
         return
     if harmonise.covariates:
         values = read_covariates(cohort, harmonise.covariate_names, "harmonise.covariates", "use other covariates")

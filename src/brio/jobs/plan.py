@@ -168,7 +168,8 @@ def plan_runs(
     if n_runs > MOST_RUNS:
         counts = {"method": len(methods), "fold": len(names), "seed": len(seeds)}
         parts = ", ".join(format_count(n, word) for word, n in counts.items())
-        raise BrioError(f"this job would have {n_runs:,} runs ({parts}), but at most {MOST_RUNS:,} are allowed")
+        problem = f"this job would have {n_runs:,} runs ({parts}), but at most {MOST_RUNS:,} are allowed"
+        raise BrioError(f"{problem}; split it into several jobs")
     folds_of = {seed: make_folds(cohort, spec.protocol, seed, job.protocol_settings) for seed in seeds}
     check_folds(spec.folds or (), [fold.name for fold in folds_of[seeds[0]]])
     runs: dict[str, PlannedRun] = {}

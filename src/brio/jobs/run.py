@@ -268,7 +268,7 @@ def _start_search(spec: JobSpec, out: Path, budget: int, progress: Progress, say
         reason = "under k-fold with several seeds, settings would be chosen on test scans"
         raise BrioError(f"{reason}; tune with --seeds 1, or with --protocol loso")
     if not (out / SEARCH).is_dir() and read_earlier_plan(out) is not None:
-        raise BrioError(f"{out}: was written by 'brio run', not by 'brio tune'; choose another --out")
+        raise BrioError(f"{out}: contains a job that 'brio tune' did not write; choose another --out")
     job, names = start_job(spec, progress, say)
     drawn = {}
     for name in names:
@@ -311,7 +311,7 @@ def _choose_settings(
         if tries.isna().all():
             raise BrioError(
                 f"method '{name}', fold {fold}: no configuration has an AUC on the validation scans (only one class "
-                "there, or training diverged), so none can be chosen; choose other folds with --fold, or use 'brio run'"
+                "there, or training diverged); choose other folds with --fold, or use 'brio run'"
             )
         choices[name][fold] = drawn[name][int(tries.idxmax())][0]
     table["chosen"] = [choices[r.method][r.fold] == json.loads(r.values) for r in table.itertuples(index=False)]

@@ -73,7 +73,7 @@ class GSATNetwork(EdgeNetwork):
     family="graph OOD",
     provenance=follow_code(
         "the MLP that scores edges has hidden layers of 32 and 8 units instead of 256 and 64, which need 60 times as "
-        "much computation; edge_width=64 restores the published sizes"
+        "much computation per edge; edge_width=64 restores the published sizes"
     ),
     reference="Miao et al. 2022",
 )
@@ -685,9 +685,9 @@ def excess_correlation(mask: Tensor, real: Tensor, tau: float) -> Tensor:
     "disco",
     family="graph OOD",
     provenance=reconstruct(
-        "based on public summaries and reviews and, since version 2, on the first author's code MoEOOD, which names no "
-        "paper; we chose narrower layers, the batch norm of our GIN layers, a single learning rate, and, at inference, "
-        "expected masks and running statistics of the gate"
+        "based on public summaries and reviews, and on the first author's code MoEOOD, which names no paper; we chose "
+        "narrower layers, the batch norm of our GIN layers, a single learning rate, and, at inference, expected masks "
+        "and running statistics of the gate"
     ),
     reference="Sun et al. 2026",
 )

@@ -63,7 +63,7 @@ def build_profiles(scans: Scans) -> Tensor:
 
 
 def select_strong_edges(scans: Scans) -> Tensor:
-    """Select the strongest edges of each scan, as many as the setting ``edge_share`` says.
+    """Select the strongest edges of each scan: the share of its edges that the setting ``edge_share`` gives.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def bce(logit: Tensor, label: Tensor) -> Tensor:
 
 
 def classification_loss(logit: Tensor, batch: Batch) -> Tensor:
-    """Compute the binary cross-entropy with equal weights for source sites and classes, Eq. (26).
+    """Compute the binary cross-entropy with equal weights for source sites and classes, Eq. (26) of the paper.
 
     Parameters
     ----------
@@ -201,7 +201,7 @@ def average_by_site(losses: Tensor, batch: Batch) -> Tensor:
     Returns
     -------
     Tensor, shape [E]
-        Losses of all sites, including sites that pad the stack.
+        One loss per site, including sites that pad the stack.
 
     Examples
     --------
@@ -291,9 +291,8 @@ class Dropout(StepLayer):
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Compute x W^T + b, with the graph as the first axis of x.
 
-    The gradient of a small weight matrix is a sum over all ROIs (or edges) of all graphs in the batch. A single sum of
-    this kind keeps few processors of a GPU busy. On a GPU, the graphs are therefore split into groups, and the sums of
-    the groups are added at the end.
+    On a GPU, the gradient of the weights is summed within groups of graphs first, because one sum over all graphs keeps
+    few processors busy.
 
     Shapes: x [B, ..., n_in], weight [n_out, n_in], bias [n_out]; returns [B, ..., n_out].
     """
@@ -322,9 +321,8 @@ class Linear(nn.Linear):
 class LayerNorm(nn.LayerNorm):
     """Layer normalisation of the last axis; its parameters are those of ``torch.nn.LayerNorm``.
 
-    The GPU kernel of torch uses a block of threads for each row. Most threads are idle if a row contains only the few
-    dozen numbers of an ROI. Where no gradient is needed (refreshes and scoring), plain reductions give the same result
-    much faster.
+    On a GPU, where no gradient is needed, the layer uses plain reductions, which are faster for short rows than the
+    kernel of torch.
 
     Examples
     --------

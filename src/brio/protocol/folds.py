@@ -94,8 +94,8 @@ def leave_one_site_out(cohort: Cohort, seed: int, validation_sites: int = 2) -> 
             advice = "use k-fold (--protocol kfold), which tests new participants of the same sites, or add sites"
             if len(usable) >= LEAST_SOURCE_SITES:
                 lower = f"lower it to {len(usable) - LEAST_SOURCE_SITES}, or add sites"
-                advice = f"leave out protocol.validation_sites (its default depends on the number of sites), {lower}"
-            counts = f"{len(usable)} other sites have both classes"
+                advice = f"leave out protocol.validation_sites, {lower}"
+            counts = f"{format_count(len(usable), 'other site has', 'other sites have')} both classes"
             _refuse_too_few_sites(f"test site {test}: {counts}", validation_sites, LEAST_SOURCE_SITES, advice)
         folds.append(_split_sites(cohort, str(test), usable[validation_sites:], usable[:validation_sites], [str(test)]))
     return sorted(folds, key=lambda f: f.name)
@@ -149,7 +149,7 @@ def make_training_fold(cohort: Cohort, seed: int, validation_sites: int | str | 
     least = LEAST_SOURCE_SITES if wanted else 1  # one site teaches what inner folds over its participants choose
     if len(two_class_sites) < wanted + least:
         advice = "use fewer validation sites, or add sites" if wanted else MORE
-        counts = f"{len(two_class_sites)} of the {len(ring)} sites have both classes"
+        counts = f"sites with both classes: {len(two_class_sites)} of {len(ring)}"
         _refuse_too_few_sites(counts, wanted, least, advice)
     return _split_sites(cohort, "all", [name for name in two_class_sites if name not in validation], validation, [])
 
@@ -250,8 +250,9 @@ def site_stratified_kfold(cohort: Cohort, seed: int, n_folds: int = 10, validati
     sites, labels = cohort.sites, cohort.labels
     fold_of_scan = assign_stratified_folds(draws.addresses(cohort.participant_ids), sites, labels, n_folds, seed)
     if len(np.unique(fold_of_scan)) < n_folds:
-        few = f"the cohort has only {len(np.unique(cohort.participant_ids))} participants, but every fold needs one"
-        raise BrioError(f"protocol.n_folds={n_folds}: {few}; lower it with --set protocol.n_folds=N")
+        few = f"the cohort has only {format_count(len(np.unique(cohort.participant_ids)), 'participant')}"
+        remedy = "lower it with --set protocol.n_folds=N"
+        raise BrioError(f"protocol.n_folds={n_folds}: {few}, but every fold needs one; {remedy}")
     folds = []
     for k in range(n_folds):
         validation = [(k + 1 + v) % n_folds for v in range(validation_folds)]
@@ -403,7 +404,8 @@ def describe_allowed_protocols(cohort: Cohort) -> list[str]:
         return [f"{sites}: {how} (the default)"]
     if n >= LEAST_SITES:
         how = (
-            f"leave one site out, without validation sites (the default with fewer than {SITES_WITH_VALIDATION} sites)"
+            "leave one site out, without validation sites "
+            f"(the default with fewer than {SITES_WITH_VALIDATION} of these sites)"
         )
         return [f"{sites}: {how}", "penalties and numbers of epochs are chosen by inner folds of the source scans"]
     if n >= 1:

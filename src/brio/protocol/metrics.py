@@ -64,7 +64,7 @@ def auc(label: np.ndarray, logit: np.ndarray, scale: float = 0.0) -> float:
     if not n_pairs:
         return float("nan")
     if np.isnan(logit).any():
-        raise ValueError("some logits are NaN, so scans cannot be ranked")
+        raise ValueError("some logits are NaN, so scans cannot be ranked; leave these scans out")
     merged = merge_ties(logit, scale)
     controls, patients = np.sort(merged[control]), merged[patient]
     below = np.searchsorted(controls, patients, "left") + np.searchsorted(controls, patients, "right")
@@ -138,7 +138,7 @@ def placement_values(label: np.ndarray, logit: np.ndarray) -> np.ndarray:
     if patient.all() or not patient.any():
         return placements
     if np.isnan(logit).any():
-        raise ValueError("some logits are NaN, so scans cannot be ranked")
+        raise ValueError("some logits are NaN, so scans cannot be ranked; leave these scans out")
     logit = merge_ties(logit)
     for own, sign in ((patient, 1.0), (~patient, -1.0)):
         others = np.sort(sign * logit[~own])
@@ -243,7 +243,7 @@ def score_columns(label: np.ndarray, margin: np.ndarray, scale: float = 0.0) -> 
     Shapes: label [n, ...], margin [n, ...]; returns [...]. Returns NaN for a column with one class only.
     """
     if np.isnan(margin).any():
-        raise ValueError("some margins are NaN, so scans cannot be ranked")
+        raise ValueError("some margins are NaN, so scans cannot be ranked; leave these scans out")
     patient = label == 1
     n_patients = patient.sum(axis=0)
     n_pairs = n_patients * (len(label) - n_patients)

@@ -32,18 +32,17 @@ class _SiteSplitter(BaseCrossValidator):
             raise BrioError(f"{type(self).__name__}: groups must list one site per scan, but has shape {sites.shape}")
         missing = np.flatnonzero(pd.isna(sites))
         if len(missing):
-            raise BrioError(f"{type(self).__name__}: groups has no site for scan {missing[0]}")
+            raise BrioError(f"{type(self).__name__}: groups[{missing[0]}] has no site; give the site of every scan")
         return sites.astype(str) if sites.dtype == object else sites
 
 
 class LeaveOneSiteOut(_SiteSplitter):
     """Leave one site out: each site is the test set once, in sorted order, and all other sites are the training set.
 
-    Sites with only one class are test sets too, so that their scans are predicted. Their AUC is undefined: a warning
-    names these sites, and scikit-learn's scorer reports NaN.
+    Sites with only one class are test sites, too. Their AUC is undefined: a warning names these sites, and
+    scikit-learn's scorer reports NaN.
 
-    If the estimator needs validation sites (``BrioClassifier(validation_sites=2)``), it chooses them among the training
-    sites. The test site therefore does not influence any choice.
+    :class:`~brio.BrioClassifier` draws its validation sites from the training sites.
 
     Examples
     --------
@@ -73,6 +72,7 @@ class LeaveOneSiteOut(_SiteSplitter):
         y : sequence of labels, optional
             Used only to warn about sites with one class.
         groups : sequence of sites
+            The site of each scan.
         """
         sites = self._sites(groups)
         check_consistent_length(X, y, sites)
@@ -93,7 +93,7 @@ class LeaveOneSiteOut(_SiteSplitter):
 class SiteStratifiedKFold(_SiteSplitter):
     """Split scans into K folds, with every site and class distributed over the folds as evenly as possible.
 
-    Training and test scans come from the same sites, so scores apply to new participants at known sites.
+    Training and test scans come from the same sites, so scores are for new participants at known sites.
 
     Parameters
     ----------
@@ -143,18 +143,21 @@ class SiteStratifiedKFold(_SiteSplitter):
         X : sequence of scans
         y : sequence of labels
         groups : sequence of sites
+            The site of each scan.
         """
         sites = self._sites(groups)
         if y is None:
-            raise BrioError("SiteStratifiedKFold stratifies by site and class, so it needs y")
+            raise BrioError("SiteStratifiedKFold stratifies by site and class; pass the labels as y")
         check_consistent_length(X, y, sites)
-        if not isinstance(self.n_splits, numbers.Integral) or not 2 <= self.n_splits <= len(sites):
-            raise BrioError(f"SiteStratifiedKFold: n_splits={self.n_splits}, but it must be between 2 and {len(sites)}")
-        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         ids = np.arange(len(sites))
         if self.participants is not None:
             check_consistent_length(sites, self.participants)
             ids = index_participants(self.participants)[1]
+        most, what = len(np.unique(ids)), "scans" if self.participants is None else "participants"
+        if not isinstance(self.n_splits, numbers.Integral) or not 2 <= self.n_splits <= most:
+            problem = f"n_splits={self.n_splits}, but it must be between 2 and {most}, the number of {what}"
+            raise BrioError(f"SiteStratifiedKFold: {problem}")
+        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         fold = assign_stratified_folds(ids, sites, np.asarray(y), self.n_splits, seed)
         for k in range(self.n_splits):
             yield np.flatnonzero(fold != k), np.flatnonzero(fold == k)

@@ -236,7 +236,7 @@ def _encode_text(path: Path, content: str | bytes) -> bytes:
     try:
         return content.encode() if isinstance(content, str) else content
     except UnicodeEncodeError as error:
-        raise BrioError(f"{path}: cannot be written because it contains a name that is not valid UTF-8") from error
+        raise BrioError(f"{path}: cannot be written because a name in it is not valid UTF-8; rename it") from error
 
 
 def _refuse_special(path: Path) -> None:

@@ -880,7 +880,7 @@ class Method(ABC):
         BrioError
             If the method has no factors.
         """
-        raise BrioError(f"method '{self.name}' has no connectome factors, hence no contributions")
+        raise BrioError(f"method '{self.name}' has no connectome factors, hence no contributions; use a BRIO method")
 
     def intercept(self, fitted: FittedRun) -> float | None:
         """Return the part of a margin to which no factor contributes; None if the method has no factors."""
@@ -908,7 +908,7 @@ class Method(ABC):
         BrioError
             If the method has neither coefficients of edges nor factors.
         """
-        raise BrioError(f"method '{self.name}' has neither edge coefficients nor factors to explain")
+        raise BrioError(f"method '{self.name}' has no edge coefficients or factors to explain; use another method")
 
     def estimate_fit_bytes(self, n_scans: int, n_rois: int) -> float:
         """Estimate the least memory in bytes that one run needs besides connectomes and a pass of re-estimates.

@@ -326,7 +326,7 @@ class Stack:
             for name in names:
                 if any(name not in one for one in tensors):
                     whose = f"method '{method.name}': the stored weights lack '{name}'"
-                    raise BrioError(f"{whose}; another version of the method wrote them. Fit the run again")
+                    raise BrioError(f"{whose}, perhaps because an earlier version wrote them; fit the run again")
             return {name: _place_like(torch.stack([one[name] for one in tensors]), like.A) for name in names}
 
         parameters = [fitted.parameters for fitted in fitted_runs]

@@ -281,8 +281,7 @@ class BestValidationEpoch(CheckpointChoice):
             if len(np.unique(cohort.labels[scans])) < 2:
                 raise BrioError(
                     f"fold {run.fold.name}: the validation scans ({', '.join(run.fold.validation_sites)}) have one "
-                    "class only, so no checkpoint can be chosen; use more validation sites or, under k-fold, reduce "
-                    "protocol.n_folds"
+                    "class only, so no checkpoint can be chosen; reduce protocol.n_folds"
                 )
             self.scans[r, : len(scans)] = scans
             self.mask[r, : len(scans)] = True

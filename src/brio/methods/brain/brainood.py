@@ -178,8 +178,8 @@ def logit_spread(edge_logit: Tensor, batch: Batch) -> Tensor:
     family="brain networks",
     provenance=follow_code(
         "states have 64 units instead of 100, and the MLP that scores edges has hidden layers of 32 and 8 units "
-        "instead of 400 and 100, which need 150 times as much computation; width=100 and edge_width=100 restore the "
-        "published sizes. Test scans have expected masks instead of sampled ones"
+        "instead of 400 and 100, which need 150 times as much computation per edge; width=100 and edge_width=100 "
+        "restore the published sizes. At inference, masks are expected values instead of samples"
     ),
     reference="Xu et al. 2025",
 )

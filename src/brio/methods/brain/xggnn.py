@@ -223,7 +223,7 @@ class XGNetwork(nn.Module):
         "its graph step rescales each ROI without aggregating neighbours, its Dice loss compares a map with itself, "
         "its values reuse the key projection, its mixed scans keep their original labels, and its loss treats sigmoids "
         "as logits. In our version, an ROI adds messages to its own state, and the attention has a residual "
-        "connection; without it, all ROIs of a scan would start alike"
+        "connection; without this connection, all ROIs of a scan would start alike"
     ),
     reference="Qiu et al., XG-GNN, MICCAI 2024",
 )
@@ -275,8 +275,9 @@ variant(
     XGGNN,
     "XG-GNN as in its published code: ROIs are rescaled and exchange no messages.",
     provenance=follow_code(
-        "each look-ahead step resets the averages of Adam. As in that code, all edges of the learned connectome are "
-        "equal to float precision at first, so the class-difference maps contain only rounding errors"
+        "we reset the averages of Adam in each look-ahead step. As in the published code, all edges of the learned "
+        "connectome are equal to float precision when training starts, so the class-difference maps then contain only "
+        "rounding errors"
     ),
     published=True,
 )

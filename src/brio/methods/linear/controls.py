@@ -69,7 +69,7 @@ class LengthOnly(_Control):
     @property
     def facts(self) -> MethodFacts:
         """Facts that a job needs for planning and printing."""
-        return replace(super().facts, frames_for="their number, which is its only input")
+        return replace(super().facts, frames_for="the length of each scan, its only input")
 
     def read_columns(self, scans: Scans) -> Tensor:
         return torch.stack([scans.n_frames, scans.n_frames.log()], dim=-1)

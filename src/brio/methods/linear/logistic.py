@@ -25,7 +25,7 @@ def fit_logistic_path(
     columns = _Columns(z, positive.astype(np.float64)[:, None], penalties, included.astype(np.float64))
     share = (columns.included * columns.target).sum(0) / columns.included.sum(0)
     if not ((share > 0) & (share < 1)).all():
-        raise BrioError("a logistic regression needs scans of both classes")
+        raise BrioError("a logistic regression needs scans of both classes; add scans of the missing class")
     point = np.vstack([np.zeros((z.shape[1], len(penalties))), np.log(share / (1 - share))])
     enough = tolerance * len(z)
     for _ in range(_NEWTON_STEPS):
