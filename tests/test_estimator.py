@@ -377,7 +377,7 @@ def test_explanations_are_those_of_the_command_line(tmp_path, monkeypatch):
             stored = pd.read_csv(tmp_path / "out" / f"{name}.csv", dtype={"roi": str, "roi_a": str, "roi_b": str})
             pd.testing.assert_frame_equal(stored, getattr(explanation, name), check_dtype=False)
     pd.testing.assert_frame_equal(loaded.explain().edges, model.explain().edges)
-    refuse("give the scans that the model was fitted to", loaded.explain, sites=True)
+    refuse("requires the cohort that the model was fitted to", loaded.explain, sites=True)
 
 
 @pytest.mark.parametrize(

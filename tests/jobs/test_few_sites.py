@@ -211,7 +211,7 @@ def test_a_model_of_three_sites_is_fitted(here, evaluate, brio):
     assert "3 sites have both classes: leave one site out, without validation" in brio("audit", "cohort").out
     words = ["--method", "mlp", "--set", "epochs=2", "--set", "width=4", "--device", "cpu", "--quiet", "--keep-all"]
     said = brio("fit", "cohort", *words, *evaluate, "--out", "model").succeed()
-    assert "chosen by inner folds" in said.out
+    assert "inner folds choose the number of epochs" in said.out
     assert len(read_model(here / "model").training.sites) == 3
 
 
