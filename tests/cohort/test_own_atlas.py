@@ -117,7 +117,7 @@ def test_rows_that_no_scan_has_are_named(folder, tmp_path):
     more.to_csv(tmp_path / "more.tsv", sep="\t", index=False)
     cohort = import_cohort("table", folder, tmp_path / "out", atlas_table=tmp_path / "more.tsv", drop_roi=["Global"])
     assert len(cohort.atlas) == 4
-    assert "more.tsv: rows that are not used, because no scan has these ROIs: Putamen" in cohort.provenance["warnings"]
+    assert "more.tsv: rows not used (ROIs missing from the scans, or dropped): Putamen" in cohort.provenance["warnings"]
 
 
 def test_files_without_header_are_taken_in_the_order_of_the_table(tmp_path):

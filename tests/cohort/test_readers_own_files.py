@@ -512,7 +512,13 @@ def test_the_region_that_one_scan_lacks_is_named_whichever_scan_it_is(tmp_path, 
         rois = list("abcd")[: 3 if i == lacking else 4]
         write_text(tmp_path / f"p{i}.csv", [",".join(rois), *("1,2,3,4"[: 2 * len(rois) - 1] for _ in range(3))])
     write_text(tmp_path / "participants.csv", ["participant_id,site,label", "p0,A,0", "p1,A,1"])
-    refuse(rf"p{lacking}\.csv lacks d; .* fill its column with n/a", import_cohort, "table", tmp_path, tmp_path / "out")
+    refuse(
+        rf"p{lacking}\.csv lacks d; .* add its column, filled with n/a",
+        import_cohort,
+        "table",
+        tmp_path,
+        tmp_path / "out",
+    )
 
 
 def write_connectomes(folder: Path, ids: list[str], matrices: np.ndarray, table: list[str]) -> Path:

@@ -57,7 +57,7 @@ def _read_column(cohort: Cohort, name: str, requester: str, instead: str) -> np.
     missing = numbers.isna().to_numpy()
     if missing.all() or (missing.any() and name not in _MAY_BE_MISSING):
         count = f"{int(missing.sum())} of {len(missing)} scans have no value (the first is {cohort.ids[missing][0]})"
-        remedy = f"fill in column '{column}'" + ("" if missing.all() else ", or leave out these scans")
+        remedy = f"fill in column '{column}' and import again" + ("" if missing.all() else ", or leave out these scans")
         raise BrioError(f"{needed}, but {count}; {remedy}")
     return numbers.to_numpy(dtype=float)
 
@@ -268,7 +268,9 @@ def describe_question(cohort: Cohort) -> str:
         left_out.append(f"{format_count(asks['at_small_sites'], 'participant')} at {small} ({', '.join(sites)})")
     sentence += f"; left out: {' and '.join(left_out)}" if left_out else ""
     if asks["question"].endswith(SITE_MEDIAN):
-        sentence += "; the median of a site is computed from all participants of the site, because it defines the label"
+        sentence += (
+            "; each site median is taken over all participants of the site with a value, because it defines the label"
+        )
     return sentence
 
 

@@ -322,7 +322,8 @@ def read_text(path: Path, connectome: bool = False) -> Series:
     delimiter = _find_delimiter(path, lines[:2][-1][1]) if lines else None
     rows = [(number, cells) for number, line in lines if (cells := split_line(path, number, line, delimiter))]
     if not rows:
-        raise BrioError(f"{path}: has no frames; each row must be one frame, and each column one ROI")
+        unit = "ROI" if connectome else "frame"
+        raise BrioError(f"{path}: has no {unit}s; each row must be one {unit}, and each column one ROI")
     if connectome and _has_row_names(path, rows):
         frames = _parse_frames(path, [(n, cells[1:]) for n, cells in rows[1:]], len(rows[1][1]) - 1, delimiter)
         names = rows[0][1][1 - len(rows[1][1]) :]
@@ -418,7 +419,9 @@ def _clean_names(path: Path, header: list[str]) -> tuple[str, ...]:
 
 
 def _name_missing_header(path: Path, column: int) -> BrioError:
-    problem = f"column {column + 1} has no name in the header; remove it if it contains row numbers or row names"
+    problem = (
+        f"column {column + 1} has no name in the header; add one, or remove the column if it numbers or names the rows"
+    )
     return BrioError(f"{path}: {problem} ({NO_ROW_NAMES})")
 
 
