@@ -277,5 +277,11 @@ def test_an_atlas_is_added_by_order(folder, tmp_path):
 def test_repeated_names_cannot_be_found():
     atlas = Atlas("mine", pd.DataFrame({"name": ["left", "left"]}))
     refuse(
-        "names are repeated in table rois.tsv; rename", _find_rows, atlas, ["left"], "scan.csv:", "rois.tsv", "rename"
+        "scan.csv: names cannot be matched, because names are repeated in table rois.tsv; rename",
+        _find_rows,
+        atlas,
+        ["left"],
+        "scan.csv:",
+        "rois.tsv",
+        "rename",
     )

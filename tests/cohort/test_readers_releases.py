@@ -315,7 +315,9 @@ def test_alias_unknown_atlas_and_older_files(results, tmp_path):
     older = results / SIGNALS / f"ROISignals_{MDD_IDS[1]}.mat"
     for atlas, n in (("power264", 1569), ("aal116", 200)):
         savemat(older, {"ROISignals": signals(n)})
-        refuse_import(rf"{older.stem}\.mat: has {n} columns, but {atlas} is in columns", results, "dpabi", atlas=atlas)
+        refuse_import(
+            rf"{older.stem}\.mat: has {n:,} columns, but {atlas} is in columns", results, "dpabi", atlas=atlas
+        )
     savemat(older, {"ROISignals": signals(1568)})
     assert len(import_cohort("dpabi", results, tmp_path / "out", atlas="aal116")) == 4
 

@@ -177,6 +177,7 @@ def test_what_is_asked_or_said_of_columns(tmp_path):
     assert "seems to have repeated columns, numbered by pandas (age.1); brio keeps these columns" in copies
     (src / "participants.csv").write_text(text.replace("p1;A;0;1", "p1;A;0;0").replace("p3;A;1;1", "p3;A;1;0"))
     refuse_import(r"contains the codes 0 \(2 scans\), 2 \(2 scans\)", src)
+    refuse_import(r"contains the code 2 \(2 scans\); state", src, male="0")
     for code, word in {";A;0;1": ";A;0;Male", ";A;1;1": ";A;1;m", ";B;0;2": ";B;0;w", ";B;1;2": ";B;1;F"}.items():
         text = text.replace(code, word)
     (src / "participants.csv").write_text(text)

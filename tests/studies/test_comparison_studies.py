@@ -184,8 +184,7 @@ def test_every_label_has_the_methods_that_may_be_asked(labelled, rows, text):
         assert f"Left out for the label '{label}', because these methods use it as an input: covariates-only." in text
     for told in (text, labelled[1]):
         assert (
-            "each site median is taken over all participants of the site with a value, because it defines the label"
-            in told
+            "the median of a site is computed from all participants of the site, because it defines the label" in told
         )
     assert "More than one label concerns age." in text
     assert "nan" not in text

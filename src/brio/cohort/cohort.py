@@ -195,7 +195,7 @@ HASH_CHUNK_BYTES = 64 << 20
 
 
 def hash_content(frames: np.ndarray, participants: str, atlas: str, classes: tuple[str, str]) -> str:
-    """Compute the fingerprint of a cohort: SHA-256 of its frames, both tables and the class names.
+    """Compute the fingerprint of a new or stored cohort: SHA-256 of its frames, both tables and the class names.
 
     Shapes: frames [sum of T_i, P].
     """
@@ -350,10 +350,10 @@ class Cohort:
     def __repr__(self) -> str:
         named = find_filled(self.participants, "site")
         sites = f" at {format_count(self.participants['site'][named].nunique(), 'site')}" if named.any() else ""
-        people = f" of {len(set(self.participant_ids))} participants" if self.has_repeated_scans else ""
+        people = f" of {format_count(len(set(self.participant_ids)), 'participant')}" if self.has_repeated_scans else ""
         return (
-            f"Cohort({self.name!r}: {len(self)} scans{people}{sites}, {self.n_rois} ROIs ({self.atlas.name}), "
-            f"{self._frames_range()}, fingerprint {self.fingerprint[:12] or 'not computed'})"
+            f"Cohort({self.name!r}: {format_count(len(self), 'scan')}{people}{sites}, {self.n_rois} ROIs "
+            f"({self.atlas.name}), {self._frames_range()}, fingerprint {self.fingerprint[:12] or 'not computed'})"
         )
 
     def _repr_html_(self) -> str:

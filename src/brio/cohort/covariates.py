@@ -93,7 +93,7 @@ def read_repetition_times(cohort: Cohort, requester: str) -> np.ndarray:
     stated = cohort.participants.get("tr", pd.Series(np.nan, cohort.participants.index))
     tr = pd.to_numeric(stated, errors="coerce").to_numpy(dtype=float)
     if np.isnan(tr).any():
-        lack = f"participant {cohort.ids[np.isnan(tr)][0]} has no value"
+        lack = f"scan {cohort.ids[np.isnan(tr)][0]} has no value"
         if "tr" not in cohort.participants:
             lack = f"cohort '{cohort.name}' has no such column"
         remedy = (
@@ -102,7 +102,7 @@ def read_repetition_times(cohort: Cohort, requester: str) -> np.ndarray:
         )
         raise BrioError(f"{requester} needs the repetition time (column 'tr') of every scan, but {lack}; {remedy}")
     for name, seconds in zip(cohort.ids, tr.tolist(), strict=True):
-        require_repetition_time(seconds, f"{requester}: the repetition time (column 'tr') of participant {name}")
+        require_repetition_time(seconds, f"{requester}: the repetition time (column 'tr') of scan {name}")
     return tr
 
 
@@ -268,9 +268,7 @@ def describe_question(cohort: Cohort) -> str:
         left_out.append(f"{format_count(asks['at_small_sites'], 'participant')} at {small} ({', '.join(sites)})")
     sentence += f"; left out: {' and '.join(left_out)}" if left_out else ""
     if asks["question"].endswith(SITE_MEDIAN):
-        sentence += (
-            "; each site median is taken over all participants of the site with a value, because it defines the label"
-        )
+        sentence += "; the median of a site is computed from all participants of the site, because it defines the label"
     return sentence
 
 

@@ -184,11 +184,13 @@ def refuse_nuisance(names: Sequence[str], path: Path) -> None:
     """Refuse columns whose names are those of nuisance signals. If they are regions, a table of ROIs must list them."""
     nuisance = find_nuisance(names)
     if 2 * len(nuisance) > len(names):
-        problem = f"{len(nuisance)} of {len(names)} columns have names of confounds ({shorten_list(nuisance, 3)})"
+        problem = (
+            f"{len(nuisance)} of {len(names)} columns have names of nuisance signals ({shorten_list(nuisance, 3)})"
+        )
         raise BrioError(f"{path}: {problem}; give the time series of regions")
     if nuisance:
         flags = " ".join(f"--drop-roi {shlex.quote(name)}" for name in nuisance)
-        problem = f"column names of confounds: {shorten_list(nuisance, 6)}"
+        problem = f"column names of nuisance signals: {shorten_list(nuisance, 6)}"
         remedy = f"leave out these columns with {flags} or, if they are regions, list all regions with --atlas-table"
         raise BrioError(f"{path}: {problem}; {remedy}")
 
@@ -319,7 +321,9 @@ def _match_table(table: Atlas, source: str, series: Series, path: Path, kept: tu
     """Match the columns of a scan that are kept with a table of ROIs: by name in its order, else by order."""
     n_columns = series.frames.shape[1]
     if series.columns is not None:
-        remedy = "add a row or a column 'code' with the names in the header, or drop the column with --drop-roi"
+        remedy = (
+            "add a row for it, add a column 'code' with the names in the header, or drop the column with --drop-roi"
+        )
         rows, key = _find_rows(table, kept, f"{path}: column", source, remedy)
         return _order_by_rows(table, kept, rows, f"header matched to table {source} by {key}")
     if len(table) == n_columns:  # the table lists the columns that were dropped, in their place

@@ -78,7 +78,8 @@ def select_matching(src: Path, files: list[Path], match: str | None) -> list[Pat
     names = {file: (file.relative_to(folder) if file.is_relative_to(folder) else file).as_posix() for file in files}
     matching = [file for file in files if match is None or fnmatchcase(names[file], f"*{match}*")]
     if files and not matching:
-        raise BrioError(f"{src}: none of {len(files)} files (for example {files[0].name}) matches --match '{match}'")
+        listing = f"{format_count(len(files), 'file')}, for example {files[0].name}"
+        raise BrioError(f"{src}: no path matches --match '{match}' ({listing})")
     return matching
 
 
@@ -183,7 +184,8 @@ def read_text_file(path: Path, file_format: str = "text") -> str:
         problem = f"byte {content[error.start]:#04x} in line {line} is not UTF-8"
         problem = "it is UTF-16" if content.startswith(BYTE_ORDER_MARKS) else problem
     if content.startswith(WORKBOOKS):
-        problem, remedy = "it is a workbook, for example from Excel, or an archive", "save the sheet as CSV in UTF-8"
+        problem = "it is a workbook, for example from Excel, or an archive"
+        remedy = "save the sheet as CSV in UTF-8, or unpack the archive"
     elif not problem and "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         problem, remedy = f"null character in line {line}", "it may be damaged"
@@ -463,7 +465,7 @@ def _parse_frames(path: Path, rows: list[tuple[int, list[str]]], width: int, del
 def _parse_cell(cell: str, where: str, column: int) -> float:
     value = _parse_number(cell)
     if value is None:
-        remedy = "; write a decimal point and no thousands separator" if "," in cell else ""
+        remedy = "; use a decimal point and no thousands separators" if "," in cell else ""
         if not remedy and column == 0:  # of scans to predict, every file is taken for one
             remedy = "; if this is the participants table, give it with --participants"
         raise BrioError(f"{where}, column {column + 1}: '{cell[:40]}' is not a number{remedy}")
