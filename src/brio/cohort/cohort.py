@@ -319,7 +319,7 @@ class Cohort:
     fingerprint : str
         Hash that identifies the cohort, with its selection of scans, in every result.
     path : Path or None
-        Folder from which the cohort was loaded; None for a cohort in memory or a selection.
+        Folder from which the cohort was loaded; None if the cohort was made or changed in memory.
 
     Examples
     --------

@@ -174,7 +174,7 @@ def _read_dataset(path: Path) -> Series:
 
 
 RUNS = ("first", "concatenate")
-JOINED = "the pipeline joined this series from the runs in the same folder"
+JOINED = "the pipeline joined this series from several runs"
 
 
 def find_bids(src: Path, options: ImportOptions) -> Layout:
