@@ -69,7 +69,7 @@ PROVOKED = {
     ),
     "atlas table": (lambda p: read(p, atlas="table.csv"), "atlas= takes the name of an atlas"),
     "no atlas": (lambda p: read(p, "dpabi"), "needs atlas="),
-    "measure": (lambda p: read(p, "fc", "fc"), "state which with measure='correlation' or fisher-z"),
+    "measure": (lambda p: read(p, "fc", "fc"), "state which with measure='correlation' or measure='fisher-z'"),
     "no measure": (lambda p: read(p, "fc", measure="covariance"), "measure='covariance': unknown measure"),
     "sessions of connectomes": (
         lambda p: read(p, "fc", sessions="join"),
@@ -96,7 +96,7 @@ PROVOKED = {
         "leave out validation_sites=",
     ),
     "columns": (predict_other_rois, "leave out additional columns with drop_roi="),
-    "sites of a participant": (repeat_participant, "keep one scan with sessions='first'"),
+    "sites of a participant": (repeat_participant, "keep one of them (in an import, with sessions='first')"),
 }
 
 
@@ -149,5 +149,5 @@ def test_a_user_of_python_reads_arguments(place):
     code = f"import brio; brio.import_cohort('table', {str(place / 'table')!r}, out='new', label_column='dx')"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ended.stderr.rstrip().endswith(
-        "give the values of both classes with patient= and control= (both can be repeated)"
+        "give the values of both classes with patient= and control= (each accepts several values)"
     )

@@ -107,7 +107,7 @@ MISTAKES = [
     (f"{TABLE} --participants people.tsv", "people.tsv: no such participants table"),
     (f"{TABLE} --atlas-table power", "power: is neither a file nor a known atlas; known atlases: aal116, cc200, po"),
     (f"{TABLE} --drop-roi roi05", "has no ROI 'roi05' to drop; similar names: roi005"),
-    ("import tabel scans --out new", "unknown kind of cohort 'tabel'; did you mean 'table'?"),
+    ("import tabel scans --out new", "unknown layout 'tabel'; did you mean 'table'?"),
     (f"{TABLE} --atlas rois.tsv", "--atlas-table"),
     ("import table fc --out new", "is a square symmetric matrix (such as a connectome)"),
     ("import fc scans --out new", "a connectome must be square; import time series"),

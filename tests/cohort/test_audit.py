@@ -552,3 +552,10 @@ def test_the_column_of_the_classes_is_no_covariate():
     assert findings.measure_covariates_by_label(sexes, 0.57)[0].warn
     named = dataclasses.replace(sexes, classes=("female", "male"))
     assert findings.measure_covariates_by_label(named, 0.57) == ()
+
+
+def test_one_of_each_is_written_without_a_plural() -> None:
+    series = scans()
+    series[25] = series[24].copy()
+    result = repr(audit(cohort(series)))
+    assert "48 scans, 2 proposed exclusions, 1 pair of duplicates)" in result

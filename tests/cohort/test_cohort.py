@@ -284,7 +284,7 @@ def test_notebooks_show_a_table():
     [("site", ["A"]), ("participant_id", ["p1"]), ("covariates", pd.DataFrame({"age": [20.0]}))],
 )
 def test_arguments_of_another_length_than_the_scans_are_refused(argument, value):
-    refuse(f"{argument} has {len(value)} values for 6 scans", cohort, **{argument: value})
+    refuse(f"{argument} has 1 entry for 6 scans", cohort, **{argument: value})
 
 
 def test_scans_and_atlases_that_do_not_fit_together_are_refused():

@@ -155,4 +155,4 @@ def test_the_measure_is_found_where_the_matrix_tells():
     z = np.arctanh(np.where(np.eye(5), 0, R))
     assert find_measure(np.where(np.eye(5), np.inf, z), "p1.csv") == "fisher-z"
     assert find_measure(3 * z / np.abs(z).max(), "p1.csv") == "fisher-z"
-    refuse(r"p1\.csv: may contain .* --measure correlation or fisher-z", find_measure, z / 10, "p1.csv")
+    refuse(r"p1\.csv: may contain .* --measure correlation or --measure fisher-z", find_measure, z / 10, "p1.csv")

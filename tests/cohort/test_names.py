@@ -77,7 +77,7 @@ PLACES = [*NAMES, "name"]  # of a name that somebody else chose: in tables, or t
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize(
     ("name", "reason"),
-    [(FORMULA, "begins with '=', which spreadsheets execute as a formula"), (CONTROLS[0], "control character")],
+    [(FORMULA, "begins with '=', so spreadsheets treat it as a formula"), (CONTROLS[0], "control character")],
 )
 def test_a_formula_or_a_control_character_is_refused_at_import_and_never_printed(
     name, reason, place, tmp_path, monkeypatch
@@ -127,7 +127,7 @@ def test_a_cohort_made_in_python_takes_no_control_character(name):
 @pytest.mark.parametrize(
     ("file", "old"), [("participants.tsv", "sim0001"), ("atlas.tsv", "stable_1_L"), ("cohort.json", "plain")]
 )
-@pytest.mark.parametrize(("name", "reason"), [(FORMULA, "spreadsheets execute as a formula"), ("a\u202eb", "\\u202e")])
+@pytest.mark.parametrize(("name", "reason"), [(FORMULA, "spreadsheets treat it as a formula"), ("a\u202eb", "\\u202e")])
 def test_a_cohort_folder_of_somebody_else_is_not_trusted_either(file, old, name, reason, tmp_path, monkeypatch):
     """Its hashes fit, as if its maker had written the name."""
     cohort = simulate(Simulation(n_sites=2, per_class=3, n_rois=8, frames=40))

@@ -117,7 +117,7 @@ def test_rows_that_no_scan_has_are_named(folder, tmp_path):
     more.to_csv(tmp_path / "more.tsv", sep="\t", index=False)
     cohort = import_cohort("table", folder, tmp_path / "out", atlas_table=tmp_path / "more.tsv", drop_roi=["Global"])
     assert len(cohort.atlas) == 4
-    assert "more.tsv: rows that are not used, because no scan has these ROIs: Putamen" in cohort.provenance["warnings"]
+    assert "more.tsv: rows not used (ROIs missing from the scans, or dropped): Putamen" in cohort.provenance["warnings"]
 
 
 def test_files_without_header_are_taken_in_the_order_of_the_table(tmp_path):
@@ -277,5 +277,11 @@ def test_an_atlas_is_added_by_order(folder, tmp_path):
 def test_repeated_names_cannot_be_found():
     atlas = Atlas("mine", pd.DataFrame({"name": ["left", "left"]}))
     refuse(
-        "names are repeated in table rois.tsv; rename", _find_rows, atlas, ["left"], "scan.csv:", "rois.tsv", "rename"
+        "scan.csv: names cannot be matched, because names are repeated in table rois.tsv; rename",
+        _find_rows,
+        atlas,
+        ["left"],
+        "scan.csv:",
+        "rois.tsv",
+        "rename",
     )

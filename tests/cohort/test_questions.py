@@ -173,4 +173,10 @@ def test_an_empty_cell_of_a_cohort_in_memory_is_no_value(cohort):
     rows = cohort.participants.assign(age=["", *cohort.participants["age"].astype(str)[1:]])
     refuse("but 1 of .* have no value .*; fill in", read_covariates, replace(cohort, participants=rows), ["age"], "it")
     rows = rows.assign(mean_fd=np.nan)
-    refuse("fill in column 'mean_fd'$", read_covariates, replace(cohort, participants=rows), ["motion"], "it")
+    refuse(
+        "fill in column 'mean_fd' and import again$",
+        read_covariates,
+        replace(cohort, participants=rows),
+        ["motion"],
+        "it",
+    )

@@ -221,7 +221,7 @@ def test_spaces(tmp_path):
         write_scan(tmp_path / "derivatives", f"sub-{k + 1:02d}", k, 60, np.float32, space="MNIInfant")
     with pytest.raises(BrioError, match="space MNI152NLin2009cAsym, MNIInfant; choose one with --space"):
         import_images(tmp_path, tmp_path / "other")
-    with pytest.raises(BrioError, match="is in the space MNI152NLin6Asym, but the images are in MNIInfant"):
+    with pytest.raises(BrioError, match="are in MNIInfant; give images in MNI152NLin6Asym, or an atlas in MNIInfant"):
         import_images(tmp_path, tmp_path / "other", space="MNIInfant")
 
 

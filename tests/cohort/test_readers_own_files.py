@@ -183,7 +183,7 @@ def test_a_nameless_column_that_does_not_count_is_refused(tmp_path):
     frames.to_csv(tmp_path / "a.csv")
     refuse(r"a\.csv: column 1 has no name in the header; .*index=False", read_series, tmp_path / "a.csv")
     frames.set_axis([f"t{i}" for i in range(60)]).to_csv(tmp_path / "b.csv")
-    refuse(r"b\.csv: column 1 has no name in the header; .*row names", read_series, tmp_path / "b.csv")
+    refuse(r"b\.csv: column 1 has no name in the header; .*names the rows", read_series, tmp_path / "b.csv")
 
 
 def test_noise_on_a_large_mean_is_no_line():
@@ -283,7 +283,7 @@ def test_a_column_that_is_hardly_a_region_is_refused(tmp_path):
     src = write_study(tmp_path / "study", NUMBERS, partial(write_csv, header=header))
     refuse_import(r": global_signal; .*--drop-roi global_signal.*--atlas-table", src)
     confounds = write_study(tmp_path / "confounds", write=partial(write_csv, header="csf,trans_x,rot_z,dvars,e"))
-    refuse_import(r"4 of 5 columns have names of confounds \(csf, trans_x, rot_z and 1 more\)", confounds)
+    refuse_import(r"4 of 5 columns have names of nuisance signals \(csf, trans_x, rot_z and 1 more\)", confounds)
     (tmp_path / "rois.csv").write_text("\n".join(["name", *header.split(",")]))
     assert import_cohort("table", src, tmp_path / "out", atlas_table=tmp_path / "rois.csv").n_rois == 5
 
@@ -473,7 +473,7 @@ def test_names_with_commas_stay_between_semicolons_and_missing_values_are_missin
 @pytest.mark.parametrize("lines", [["1,250\t980", "1,251\t981"], ["1.250,5;1", "1.251,5;2"], ["0.5;1,5", "1,5;0.5"]])
 def test_numbers_that_may_mean_two_things_are_refused(tmp_path, lines):
     path = write_text(tmp_path / "p.csv", lines)
-    refuse("is not a number; write a decimal point and no thousands separator", read_series, path)
+    refuse("is not a number; use a decimal point and no thousands separators", read_series, path)
 
 
 def test_a_spreadsheet_in_another_language_is_imported(tmp_path):
@@ -497,7 +497,9 @@ def test_thousands_and_text_with_commas_stay_as_they_are(tmp_path):
 
 def test_a_workbook_is_named_as_one(tmp_path):
     (tmp_path / "people.xlsx").write_bytes(b"PK\x03\x04" + bytes(40))
-    refuse_import(r"it is a workbook.*save the sheet as CSV in UTF-8", tmp_path, participants="people.xlsx")
+    refuse_import(
+        r"it is a workbook.*save the sheet as CSV in UTF-8, or unpack the archive", tmp_path, participants="people.xlsx"
+    )
 
 
 def test_a_table_among_scans_to_predict_is_pointed_out(tmp_path):
@@ -512,7 +514,13 @@ def test_the_region_that_one_scan_lacks_is_named_whichever_scan_it_is(tmp_path, 
         rois = list("abcd")[: 3 if i == lacking else 4]
         write_text(tmp_path / f"p{i}.csv", [",".join(rois), *("1,2,3,4"[: 2 * len(rois) - 1] for _ in range(3))])
     write_text(tmp_path / "participants.csv", ["participant_id,site,label", "p0,A,0", "p1,A,1"])
-    refuse(rf"p{lacking}\.csv lacks d; .* fill its column with n/a", import_cohort, "table", tmp_path, tmp_path / "out")
+    refuse(
+        rf"p{lacking}\.csv lacks d; .* add its column, filled with n/a",
+        import_cohort,
+        "table",
+        tmp_path,
+        tmp_path / "out",
+    )
 
 
 def write_connectomes(folder: Path, ids: list[str], matrices: np.ndarray, table: list[str]) -> Path:

@@ -315,7 +315,9 @@ def test_alias_unknown_atlas_and_older_files(results, tmp_path):
     older = results / SIGNALS / f"ROISignals_{MDD_IDS[1]}.mat"
     for atlas, n in (("power264", 1569), ("aal116", 200)):
         savemat(older, {"ROISignals": signals(n)})
-        refuse_import(rf"{older.stem}\.mat: has {n} columns, but {atlas} is in columns", results, "dpabi", atlas=atlas)
+        refuse_import(
+            rf"{older.stem}\.mat: has {n:,} columns, but {atlas} is in columns", results, "dpabi", atlas=atlas
+        )
     savemat(older, {"ROISignals": signals(1568)})
     assert len(import_cohort("dpabi", results, tmp_path / "out", atlas="aal116")) == 4
 
@@ -421,9 +423,9 @@ def test_packed(archives, tmp_path, asked, atlas, n_rois):
     [
         (
             {"participant_id": np.array(["p1", "007", "p10"])},
-            "participant number 1 is p1, but in participants.tsv it is 007",
+            "scan 1 belongs to participant p1, but row 1 of participants.tsv to 007",
         ),
-        ({"participant_id": np.array(["007", "p1"])}, "has 2 participants, but participants.tsv has 3"),
+        ({"participant_id": np.array(["007", "p1"])}, "has 2 scans, but participants.tsv has 3 rows"),
         ({"n_frames": LENGTHS[::-1]}, "007 has 10 frames, but participants.tsv says 8"),
         ({"n_frames": LENGTHS + 1}, "007 has 9 frames, but participants.tsv says 8"),
         ({"frames": FRAMES[:-1, :116]}, "do not match"),

@@ -76,6 +76,11 @@ def test_broken_text(tmp_path, name, text, message):
     assert "\n" not in str(caught.value)
 
 
+def test_an_empty_connectome_is_not_said_to_lack_frames(tmp_path):
+    with pytest.raises(BrioError, match="has no ROIs; each row must be one ROI"):
+        read_series(write(tmp_path / "a.tsv", ""), connectome=True)
+
+
 def test_arrays_are_never_transposed(tmp_path):
     np.save(tmp_path / "a.npy", X.astype(np.float64))
     np.savez(tmp_path / "b.npz", series=X, ids=np.arange(3))

@@ -79,7 +79,7 @@ def test_missing_and_stray_files_are_told(folder, tmp_path):
     assert list_skipped(cohort) == {
         "p2": "no file whose name starts with the participant_id",
         "other": "no row in participants.tsv",
-        "007": "another file has exactly the participant_id as its name",
+        "007": "the row of this participant matches another file",
     }
 
 
@@ -166,12 +166,13 @@ def test_labels(values, patient, control, required, labels, classes):
             True,
             "13 values, so it seems to be continuous; brio separates two",
         ),
+        ([f"c{k}" for k in range(117)], None, None, True, r"multi-class; .*--label 'group=ASD'$"),
         (["a", "a"], None, None, True, r"has only one class, 'a' \(2\)"),
         (["a", "a"], "a", None, True, r"has only one class, 'a' \(2\)"),
         (["a", "b"], "a", "a", True, "are both 'a'"),
         (["a", "b", "c"], ["a", "b"], ["c", "b"], True, "are both 'b'"),
         (["a", "b", "c"], ["a", "x"], ["c"], True, "no value 'x' for --patient"),
-        (["a", "b", "c", "d"], ["a", "b"], None, True, "both can be repeated"),
+        (["a", "b", "c", "d"], ["a", "b"], None, True, "each accepts several values"),
         ([None, None], None, None, True, "here is empty in every row"),
         (["a", "b"], "A", "b", True, "no value 'A' for --patient; the column has 'a' .1., 'b'"),
         (["MDD", "HC"], None, None, False, r"has 'HC' \(1\), 'MDD' \(1\); give the values of both classes"),

@@ -61,11 +61,14 @@ def test_expressions(expression, rows):
     [
         ("agee > 3", "t.csv: there is no column 'agee', which --where compares; did you mean 'age'"),
         ("`my cal` == 'x'", "no column 'my cal'.* did you mean 'my col'"),
-        ("site > 5", "compares the text in column 'site' .such as 'A'. with a number; put text in quotes"),
+        ("site > 5", "compares the text in column 'site' .such as 'A'. with a number; compare it with text in quotes"),
         ("`my col` == 3", "compares the text in column 'my col' .such as 'x'. with"),
         ("'A' == site < code", "by < or >"),
         ("site > 'A'", "by < or >"),
-        ("age == '20'", "compares the text '20'"),
+        (
+            "age == '20'",
+            "compares the text '20' with a number; compare a column of numbers with numbers, without quotes",
+        ),
         *[(text, "cannot be read; .*== for equal") for text in ("age = 3", "", "@age > 3", "age", "1 < 2", "age in 5")],
         *[(text, "cannot be read") for text in ("(" * 300, "-" * 900 + "1 < age", "age < 1" * 400, "\0", "not age")],
         *[
@@ -174,6 +177,7 @@ def test_what_is_asked_or_said_of_columns(tmp_path):
     assert "seems to have repeated columns, numbered by pandas (age.1); brio keeps these columns" in copies
     (src / "participants.csv").write_text(text.replace("p1;A;0;1", "p1;A;0;0").replace("p3;A;1;1", "p3;A;1;0"))
     refuse_import(r"contains the codes 0 \(2 scans\), 2 \(2 scans\)", src)
+    refuse_import(r"contains the code 2 \(2 scans\); state", src, male="0")
     for code, word in {";A;0;1": ";A;0;Male", ";A;1;1": ";A;1;m", ";B;0;2": ";B;0;w", ";B;1;2": ";B;1;F"}.items():
         text = text.replace(code, word)
     (src / "participants.csv").write_text(text)

@@ -74,7 +74,10 @@ def test_a_saved_cohort_is_the_same(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"session": None}, "participant p appears more than once; keep one row, or distinguish the scans in a column"),
+        (
+            {"session": None},
+            "participant p appears more than once; keep one of these scans, or distinguish them by 'session'",
+        ),
         ({"session": [1, 1, 1, 1]}, "participant p has two scans of session '1'"),
         ({"session": [1, "", 1, 1]}, "participant p has several scans, but column 'session' is empty in row 2"),
         ({"site": list("ABAB")}, "participant p has scans with site A and B; .* --sessions first"),
@@ -171,7 +174,7 @@ def test_table_refuses(table):
     path = table / "participants.tsv"
     path.write_text(HEAD + "p1\tA\t0\t1\np1\tA\t0\t1\np2\tB\t1\t1\n")
     refuse_import(
-        "p1 appears in rows 1 and 2; keep one of these rows, or give each scan a session", table, sessions="join"
+        "p1 appears in rows 1 and 2; keep one of these rows, or give each scan its own session", table, sessions="join"
     )
     path.write_text(HEAD + "p1\tA\t0\t1\np1\tA\t1\t2\np2\tB\t1\t1\n")
     refuse_import(
@@ -219,7 +222,7 @@ def test_packed_sessions(tmp_path):
     rows = "007\tA\t1\ta\t8\n007\tA\t1\tb\t9\np10\tB\t0\ta\t10\n"
     header = "participant_id\tsite\tdiagnosis\tsession\tn_frames\n"
     (src / "participants.tsv").write_text(header + rows.replace("\tb\t", "\ta\t"))
-    refuse("give each scan a session in column 'session'$", import_cohort, "packed", src, tmp_path / "no")
+    refuse("give each scan its own session in column 'session'$", import_cohort, "packed", src, tmp_path / "no")
     (src / "participants.tsv").write_text(header + rows)
     refuse("--sessions", import_cohort, "packed", src, tmp_path / "no")
     every = import_cohort("packed", src, tmp_path / "all", sessions="all")

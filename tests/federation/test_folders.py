@@ -202,7 +202,7 @@ def test_projects_of_a_cohort_count_together(hospital, mail, record, sites, term
     )
     refuse(place, f"{problem}to agree, give --vectors 8", answer_and_record, second, sites["site01"], place)
     agreed = Agreement(vectors=8)
-    problem = "'second': 8 requests with a vector need at least 32 scans, but this site has 22"
+    problem = r"8 requests with a vector \(4 of them in other projects\) need at least 32 scans, but this site has 22"
     refuse(place, problem, answer_and_record, second, sites["site01"], place, agreed)
     monkeypatch.setattr(own, "SCANS_FOR_EACH_VECTOR", 2)
     (record / "request-1.brio").write_text("as another version of brio wrote it")  # blocks no other project

@@ -76,7 +76,7 @@ class RoiRow:
 
 
 def check_participants(table: pd.DataFrame, where: str, labels_required: bool = True) -> pd.DataFrame:
-    """Check a participants table and convert its required columns to plain types."""
+    """Check a participants table, convert ids, sites and labels to plain types, and name repeated scans."""
     required = REQUIRED_COLUMNS if labels_required else ("participant_id",)
     for column in required:
         if column not in table.columns:
@@ -86,7 +86,8 @@ def check_participants(table: pd.DataFrame, where: str, labels_required: bool = 
     for column in table.columns.intersection(["participant_id", "site"]):
         empty = table[column].isna() | (table[column].astype(str).str.strip() == "")
         if empty.any() and column in required:
-            raise BrioError(f"{where}: column '{column}' is empty in row {int(np.flatnonzero(empty)[0]) + 1}")
+            row = int(np.flatnonzero(empty)[0]) + 1
+            raise BrioError(f"{where}: column '{column}' is empty in row {row}; every scan needs a {column}")
         table[column] = table[column].astype(str).mask(empty, "")
     if "label" in table:
         labels = pd.to_numeric(table["label"], errors="coerce")
@@ -194,7 +195,7 @@ HASH_CHUNK_BYTES = 64 << 20
 
 
 def hash_content(frames: np.ndarray, participants: str, atlas: str, classes: tuple[str, str]) -> str:
-    """Compute the fingerprint of a cohort: SHA-256 of its frames, both tables and the class names.
+    """Compute the fingerprint of a new or stored cohort: SHA-256 of its frames, both tables and the class names.
 
     Shapes: frames [sum of T_i, P].
     """
@@ -242,7 +243,7 @@ def write_cohort(
                 has = f"atlas '{atlas.name}' has {len(atlas)} ROIs"
                 raise BrioError(f"{where}: the scan has shape {frames.shape}, but {has}")
             if not np.isfinite(frames).any():
-                raise BrioError(f"{where}: the scan contains no finite value")
+                raise BrioError(f"{where}: the scan contains no finite value; leave it out")
             file.write(np.ascontiguousarray(frames, dtype="<f4").data)
             rows.append({**participant, "n_frames": len(frames)})
 
@@ -318,7 +319,7 @@ class Cohort:
     fingerprint : str
         Hash that identifies the cohort, with its selection of scans, in every result.
     path : Path or None
-        Folder from which the cohort was loaded; None for a cohort in memory or a selection.
+        Folder from which the cohort was loaded; None if the cohort was made or changed in memory.
 
     Examples
     --------
@@ -349,10 +350,10 @@ class Cohort:
     def __repr__(self) -> str:
         named = find_filled(self.participants, "site")
         sites = f" at {format_count(self.participants['site'][named].nunique(), 'site')}" if named.any() else ""
-        people = f" of {len(set(self.participant_ids))} participants" if self.has_repeated_scans else ""
+        people = f" of {format_count(len(set(self.participant_ids)), 'participant')}" if self.has_repeated_scans else ""
         return (
-            f"Cohort({self.name!r}: {len(self)} scans{people}{sites}, {self.n_rois} ROIs ({self.atlas.name}), "
-            f"{self._frames_range()}, fingerprint {self.fingerprint[:12] or 'not computed'})"
+            f"Cohort({self.name!r}: {format_count(len(self), 'scan')}{people}{sites}, {self.n_rois} ROIs "
+            f"({self.atlas.name}), {self._frames_range()}, fingerprint {self.fingerprint[:12] or 'not computed'})"
         )
 
     def _repr_html_(self) -> str:
@@ -551,7 +552,8 @@ class Cohort:
         arguments = {"site": site, "label": label, "participant_id": ids, "session": session, "covariates": covariates}
         for argument, values in arguments.items():
             if values is not None and len(values) != len(scans):
-                raise BrioError(f"{argument} has {len(values)} values for {len(scans)} scans; give one value per scan")
+                has = f"{format_count(len(values), 'entry', 'entries')} for {format_count(len(scans), 'scan')}"
+                raise BrioError(f"{argument} has {has}; give one entry per scan")
         arrays = [convert_frames(scan, f"participant {name}") for name, scan in zip(ids, scans, strict=True)]
         for participant, array in zip(ids, arrays, strict=True):
             if array.shape[1] != arrays[0].shape[1]:

@@ -57,7 +57,7 @@ def _read_column(cohort: Cohort, name: str, requester: str, instead: str) -> np.
     missing = numbers.isna().to_numpy()
     if missing.all() or (missing.any() and name not in _MAY_BE_MISSING):
         count = f"{int(missing.sum())} of {len(missing)} scans have no value (the first is {cohort.ids[missing][0]})"
-        remedy = f"fill in column '{column}'" + ("" if missing.all() else ", or leave out these scans")
+        remedy = f"fill in column '{column}' and import again" + ("" if missing.all() else ", or leave out these scans")
         raise BrioError(f"{needed}, but {count}; {remedy}")
     return numbers.to_numpy(dtype=float)
 
@@ -93,7 +93,7 @@ def read_repetition_times(cohort: Cohort, requester: str) -> np.ndarray:
     stated = cohort.participants.get("tr", pd.Series(np.nan, cohort.participants.index))
     tr = pd.to_numeric(stated, errors="coerce").to_numpy(dtype=float)
     if np.isnan(tr).any():
-        lack = f"participant {cohort.ids[np.isnan(tr)][0]} has no value"
+        lack = f"scan {cohort.ids[np.isnan(tr)][0]} has no value"
         if "tr" not in cohort.participants:
             lack = f"cohort '{cohort.name}' has no such column"
         remedy = (
@@ -102,7 +102,7 @@ def read_repetition_times(cohort: Cohort, requester: str) -> np.ndarray:
         )
         raise BrioError(f"{requester} needs the repetition time (column 'tr') of every scan, but {lack}; {remedy}")
     for name, seconds in zip(cohort.ids, tr.tolist(), strict=True):
-        require_repetition_time(seconds, f"{requester}: the repetition time (column 'tr') of participant {name}")
+        require_repetition_time(seconds, f"{requester}: the repetition time (column 'tr') of scan {name}")
     return tr
 
 

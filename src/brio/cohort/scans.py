@@ -76,7 +76,7 @@ def name_repeated_scans(table: pd.DataFrame, where: str) -> pd.DataFrame:
     if not repeated.any():
         return table
     if "session" not in table:
-        remedy = "keep one row, or distinguish the scans in a column 'session'"
+        remedy = "keep one of these scans, or distinguish them by 'session'"
         raise BrioError(f"{where}: participant {owner[repeated].iloc[0]} appears more than once; {remedy}")
     session = table["session"].where(table["session"].notna(), "").astype(str).str.strip()
     empty = repeated & (session == "").to_numpy()
@@ -89,7 +89,7 @@ def name_repeated_scans(table: pd.DataFrame, where: str) -> pd.DataFrame:
         if (several > 1).any():
             participant = several.index[several > 1][0]
             values = " and ".join(known[owner == participant].dropna().unique()[:2])
-            remedy = f"give all scans of a participant the same {column}, or keep one scan with --sessions first"
+            remedy = f"give these scans one {column}, or keep one of them (in an import, with --sessions first)"
             raise BrioError(f"{where}: participant {participant} has scans with {column} {values}; {remedy}")
     names = [name_scan(o, s) if s else o for o, s in zip(owner, session, strict=True)]
     table = table.assign(session=session, **{SCAN_ID: names})
@@ -321,7 +321,7 @@ def find_measure(matrix: np.ndarray, where: str) -> Measure:
         return "fisher-z"
     if len(finite) and np.allclose(finite[finite != 0], 1, atol=1e-3) and finite.any():
         return "correlation"
-    problem = "may contain correlations or Fisher z; state which with --measure correlation or fisher-z"
+    problem = "may contain correlations or Fisher z; state which with --measure correlation or --measure fisher-z"
     raise UnknownMeasureError(f"{where}: {problem}")
 
 

@@ -85,6 +85,11 @@ def _check_kinds(node: ast.Compare, compared: pd.DataFrame, columns: dict[str, s
         else:
             has_numbers |= isinstance(part, ast.Constant | ast.Name)
     if texts and has_numbers:
-        raise BrioError(f"{option} compares {texts[0]} with a number; put text in quotes, and numbers without quotes")
+        remedy = "compare a column of numbers with numbers, without quotes"
+        if texts[0].startswith("the text in column"):
+            remedy = (
+                "compare it with text in quotes (== or in), or correct the column if it should contain only numbers"
+            )
+        raise BrioError(f"{option} compares {texts[0]} with a number; {remedy}")
     if texts and any(isinstance(sign, _ORDERS) for sign in node.ops):
         raise BrioError(f"{option} compares {texts[0]} by < or >; compare text with == or in")

@@ -38,7 +38,7 @@ def refuse_unsafe_names(names: Iterable[object], where: str) -> None:
             raise BrioError(f"{where}: '{shown}' contains the invisible control character {control}; remove it")
         if is_formula(name):
             text = str(name).strip()
-            why = f"begins with '{text[0]}', which spreadsheets execute as a formula"
+            why = f"begins with '{text[0]}', so spreadsheets treat it as a formula"
             raise BrioError(f"{where}: '{text[:40]}' {why}; change it")
 
 

@@ -181,6 +181,7 @@ def _check_agreed(record: Path, request: Request, agreed: Agreement, n_scans: in
         n_scans = int(read_message(first, Answer).sums[ALL]["n"].sum())
     if SCANS_FOR_EACH_VECTOR * (needed + given) > n_scans:
         least = f"at least {SCANS_FOR_EACH_VECTOR * (needed + given)} scans, but this site has {n_scans}"
-        why = f"{needed + given} requests with a vector need {least}"
+        others_too = f" ({given} of them in other projects)" if given else ""
+        why = f"{needed + given} requests with a vector{others_too} need {least}"
         remedy = "an evaluation by site models, or for fewer" if request.terms.leaves_sites_out else "fewer"
         raise BrioError(f"project '{project}': {why}; ask for {remedy} iterations")

@@ -201,8 +201,9 @@ class Audit:
 
     def __repr__(self) -> str:
         return (
-            f"Audit({self.cohort!r}: {self.n_before} scans, {len(self.exclusions)} proposed exclusions, "
-            f"{len(self.duplicates)} pairs of duplicates)"
+            f"Audit({self.cohort!r}: {format_count(self.n_before, 'scan')}, "
+            f"{format_count(len(self.exclusions), 'proposed exclusion')}, "
+            f"{format_count(len(self.duplicates), 'pair of duplicates', 'pairs of duplicates')})"
         )
 
     @property

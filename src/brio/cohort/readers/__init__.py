@@ -90,7 +90,7 @@ def import_cohort(
     Time series are extracted from images to a folder ``OUT.extracted``, from which an interrupted import resumes.
     """
     if kind not in READERS:
-        raise BrioError(f"unknown kind of cohort '{kind}'; {nearest(kind, READERS)}")
+        raise BrioError(f"unknown layout '{kind}'; {nearest(kind, READERS)}")
     selected = _select_options(kind, options)
     refuse_existing(out)
     selected = replace(selected, workspace=Path(f"{out}.extracted"), progress=progress)
@@ -136,7 +136,8 @@ def read_scans_to_predict(
         if given:
             flags = ", ".join(map(_format_flag, given))
             raise BrioError(
-                f"{src}: {flags} cannot be used with a cohort folder; give the files from which the cohort was imported"
+                f"{src}: {flags} cannot be used with a cohort folder; give the folder alone, or the files from which "
+                "the cohort was imported"
             )
         return replace(cohort, provenance={"kind": "cohort", "source": cohort.name, "cohort": cohort.provenance})
     options = {option: value for option, value in options.items() if value is not None}

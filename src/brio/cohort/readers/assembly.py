@@ -58,7 +58,7 @@ def choose_tr(in_file: float | None, in_table: str | None, path: Path, default: 
         )
     if in_file is not None and abs(in_file - stated) > TR_TOLERANCE:
         problem = f"the repetition time is {in_file:g} s in the file, but {stated:g} s in the table"
-        raise BrioError(f"{path}: {problem}; correct the column 'tr' of the participants table")
+        raise BrioError(f"{path}: {problem}; correct the one that is wrong")
     return stated
 
 
@@ -228,7 +228,7 @@ def _write_scans(found: Layout, chosen: Chosen, options: ImportOptions, head: di
         if not found.connectomes and options.labels_required and not alive.all():
             flat = atlas.rois["name"][~alive].astype(str).tolist()
             flags = " ".join(f"--drop-roi {shlex.quote(name)}" for name in flat[:6]) + " ..." * (len(flat) > 6)
-            remedy = f"leave out columns that are not regions with {flags}"
+            remedy = f"if they are not regions, leave them out with {flags}"
             warnings.append(f"{shorten_list(flat)}: no signal in any scan; {remedy}")
         warnings += _describe_left_out(left_out, len(sites)) + _describe_similar(Counter(filter(None, sites)))
         if warnings:

@@ -104,7 +104,7 @@ def choose_formats(files: Iterable[SeriesFile]) -> list[SeriesFile]:
     for file in sorted(files, key=lambda f: (rank.get(series.get_series_suffix(f.path) or "", 0), f.path)):
         path = scans.setdefault((file.subject, file.scan), file).path
         if not _are_copies(path, file.path):
-            problem = f"is the same scan as {path}, processed differently"
+            problem = f"is another version of the scan in {path}"
             raise BrioError(f"{file.path}: {problem}; choose one with --match and a part of its path")
 
     def split_name(file: SeriesFile) -> list[str | int]:  # run-2 comes before run-10
@@ -174,7 +174,7 @@ def _read_dataset(path: Path) -> Series:
 
 
 RUNS = ("first", "concatenate")
-JOINED = "the pipeline joined this series from the runs in the same folder"
+JOINED = "the pipeline joined this series from several runs"
 
 
 def find_bids(src: Path, options: ImportOptions) -> Layout:

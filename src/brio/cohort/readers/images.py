@@ -399,7 +399,8 @@ def check_space(atlas: LabelAtlas, space: str, src: Path) -> tuple[str, ...]:
         return ()
     if not (atlas.space.startswith("MNI152") and space.startswith("MNI152")):
         raise BrioError(
-            f"{atlas.path}: is in the space {atlas.space}, but the images are in {space}; give an atlas in {space}"
+            f"{atlas.path}: is in the space {atlas.space}, but the images are in {space}; "
+            f"give images in {atlas.space}, or an atlas in {space}"
         )
     alike = "between these two versions of one template, the cortex is shifted by up to a few millimetres"
     return (f"the atlas is in {atlas.space}, but the images are in {space}; {alike}",)

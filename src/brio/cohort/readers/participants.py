@@ -186,7 +186,8 @@ def convert_sexes(rows: Sequence[Row], options: ImportOptions, where: str) -> tu
         return (f"{where}: numbers other than --male and --female are treated as missing: {listing}",)
     if unclear and options.labels_required:
         example = "--male 1 --female 2" if "2" in unclear else "--male 1 --female 0"
-        raise BrioError(f"{where} contains the codes {listing}; state what the codes mean, for example {example}")
+        the = "the code" if len(unclear) == 1 else "the codes"
+        raise BrioError(f"{where} contains {the} {listing}; state what the codes mean, for example {example}")
     return ()
 
 
@@ -252,12 +253,12 @@ class TextTable:
         for number, row in zip(self.numbers or count(1), self.rows, strict=False):
             participant, session = row[column], row.get(session_column or "")
             if participant is None:
-                raise BrioError(f"{self.path}: column '{column}' is empty in row {number}")
+                raise BrioError(f"{self.path}: column '{column}' is empty in row {number}; every row needs an id")
             other = first_row.setdefault((participant, session), number)
             if other != number:
                 problem = f"participant {participant} appears in rows {other} and {number}; keep one of these rows"
                 another = "" if option is None else " (or in a column given with --session-column)"
-                remedy = f", or give each scan a session in column '{session_column}'{another}"
+                remedy = f", or give each scan its own session in column '{session_column}'{another}"
                 raise BrioError(f"{self.path}: {problem}{'' if session_column is None else remedy}")
         return [participant for participant, _ in first_row]
 
@@ -338,12 +339,13 @@ def map_labels(
     if not counts and labels_required:
         raise BrioError(f"{where} is empty in every row; two classes are needed")
     listing = ", ".join(f"'{v}' ({n})" for v, n in sorted(counts.items())) or "nothing"
-    choose = "give the values of both classes with --patient and --control (both can be repeated)"
+    choose = "give the values of both classes with --patient and --control (each accepts several values)"
     if len(counts) > LONGEST_LIST:
-        kind = "multi-class" if any(math.isnan(series.parse_float(v)) for v in counts) else "continuous"
+        is_text = any(math.isnan(series.parse_float(v)) for v in counts)
+        kind, example = ("multi-class", "group=ASD") if is_text else ("continuous", "age>14.5")
         listing = f"{len(counts):,} values, so it seems to be {kind}"
         choose += ", or import with another label column and ask about this one in 'brio run', for example with "
-        choose += "--label 'age>14.5'"
+        choose += f"--label '{example}'"
     rest = [v for v in counts if not _is_among(v, [*patients, *controls])]
     for named, option in ((patients, "--patient"), (controls, "--control")):
         absent = [value for value in named if not _is_among(value, counts)]
@@ -504,7 +506,8 @@ def _read_exclusions(path: Path, ids: str) -> dict[tuple[str, str], str]:
         columns[0] = columns[0] if columns[0] in table.columns else ids
         rows = [[row.get(column) for column in columns] for row in table.rows]
         if None in (ids_of_rows := [row[0] for row in rows]):
-            raise BrioError(f"{path}: column '{columns[0]}' is empty in row {ids_of_rows.index(None) + 1}")
+            row = ids_of_rows.index(None) + 1
+            raise BrioError(f"{path}: column '{columns[0]}' is empty in row {row}; every row needs an id")
     return {(_shorten(p, "sub-"), simplify_session(s)): f": {why}" if why else "" for p, s, why in rows}
 
 

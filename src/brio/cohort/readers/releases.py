@@ -21,6 +21,7 @@ from zipfile import is_zipfile
 import numpy as np
 
 from ...errors import BrioError, nearest
+from ...formatting import format_count
 from ...storage import hash_file, refuse_existing, write_atomically
 from ..atlas import canonicalise_atlas_name
 from ..cohort import Cohort
@@ -274,7 +275,8 @@ def find_dpabi(src: Path, options: ImportOptions) -> Layout:
         frames = series.read_series(path, variable="ROISignals").frames
         n_columns = frames.shape[1]
         if n_columns < last or (n_columns < MIN_COLUMNS and n_columns not in OLDER_COLUMNS):
-            problem = f"has {n_columns} columns, but {atlas_name} is in columns {first} to {last} of the {MIN_COLUMNS}"
+            place = f"columns {first:,} to {last:,} of the {MIN_COLUMNS:,}"
+            problem = f"has {n_columns:,} columns, but {atlas_name} is in {place}"
             raise BrioError(
                 f"{path}: {problem} that DPARSF 4.3 writes; extract the signals again with DPARSF 4.3 or later"
             )
@@ -390,16 +392,19 @@ def _open_archive(path: Path, rows: list[dict[str, Any]]) -> Callable[[int], np.
     # the names and lengths first: nothing larger is unpacked unless it is what the table lists
     (lengths,), ids = series.load_arrays(path, declared, ["n_frames"]), series.read_packed_ids(path, declared)
     if len(ids) != len(rows):
-        raise BrioError(f"{path}: has {len(ids)} participants, but participants.tsv has {len(rows)}")
+        raise BrioError(
+            f"{path}: has {format_count(len(ids), 'scan')}, but participants.tsv has {format_count(len(rows), 'row')}"
+        )
     frames, scale = declared["frames"], declared["scale"]
     if not set(frames.kind + scale.kind) <= set("fiu") or lengths.dtype.kind not in "iu":
         raise BrioError(f"{path}: frames and scale must be real numbers, and n_frames whole numbers")
     if lengths.shape != (len(ids),) or (lengths < 1).any():
-        raise BrioError(f"{path}: 'n_frames' must contain a positive number for each of the {len(ids)} participants")
+        raise BrioError(f"{path}: 'n_frames' must contain a positive number for each of the {len(ids)} scans")
     for number, (own, length, row) in enumerate(zip(ids, lengths.tolist(), rows, strict=True), start=1):
         if own != row["participant_id"]:
             raise BrioError(
-                f"{path}: participant number {number} is {own}, but in participants.tsv it is {row['participant_id']}"
+                f"{path}: scan {number} belongs to participant {own}, but row {number} of participants.tsv to "
+                f"{row['participant_id']}"
             )
         if str(length) != row.get("n_frames", str(length)):
             raise BrioError(f"{path}: {own} has {length} frames, but participants.tsv says {row['n_frames']}")

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ...errors import BrioError
+from ...formatting import format_count
 from ...version import __version__
 from ..atlas import (
     KNOWN_ATLASES,
@@ -129,7 +130,7 @@ def _find_rows(atlas: Atlas, names: Sequence[str], where: str, source: str, reme
         absent = next((name for name in names if name not in known), None)
         problem = f"'{absent}' has no row in table {source} ({suggest_rois(absent or '', known)})"
         if absent is None:
-            problem = f"regions cannot be found by name, because names are repeated in table {source}"
+            problem = f"names cannot be matched, because names are repeated in table {source}"
         raise BrioError(f"{where} {problem}; {remedy}")
     return match
 
@@ -183,7 +184,9 @@ def refuse_nuisance(names: Sequence[str], path: Path) -> None:
     """Refuse columns whose names are those of nuisance signals. If they are regions, a table of ROIs must list them."""
     nuisance = find_nuisance(names)
     if 2 * len(nuisance) > len(names):
-        problem = f"{len(nuisance)} of {len(names)} columns have names of confounds ({shorten_list(nuisance, 3)})"
+        problem = (
+            f"{len(nuisance)} of {len(names)} columns have names of nuisance signals ({shorten_list(nuisance, 3)})"
+        )
         raise BrioError(f"{path}: {problem}; give the time series of regions")
     if nuisance:
         flags = " ".join(f"--drop-roi {shlex.quote(name)}" for name in nuisance)
@@ -230,7 +233,7 @@ class RoiOrder:
             few, many, file = (own, theirs, self.path) if len(own) < len(theirs) else (theirs, own, path)
             if all(is_named) and few < many:
                 lacks = f"{file} lacks {shorten_list(sorted(many - few))}"
-                hint = f" ({lacks}; if a region was not measured, fill its column with n/a)"
+                hint = f" ({lacks}; if a region was not measured, add its column, filled with n/a)"
             elif len(series.frames) != len(self.first.frames):
                 hint = ""
             problem = f"has {len(theirs)} ROIs, but {self.path} has {len(own)}"
@@ -276,7 +279,9 @@ def resolve_atlas(
         atlas = Atlas(table.name if layout.atlas == "unknown" else layout.atlas, atlas.rois)
         unused = sorted(set(table.rois["name"]) - set(atlas.rois["name"]) - set(asked))
         if unused:
-            warnings.append(f"{source}: rows that are not used, because no scan has these ROIs: {shorten_list(unused)}")
+            warnings.append(
+                f"{source}: rows not used (ROIs missing from the scans, or dropped): {shorten_list(unused)}"
+            )
         repeated = None if options.labels_required or options.known_header == series.columns else _find_repeated(series)
         if repeated is not None and order != kept:
             problem = (
@@ -286,7 +291,11 @@ def resolve_atlas(
     # those to drop that are named as in the atlas and not as in the header
     keep = np.flatnonzero(~atlas.rois["name"].astype(str).isin(set(asked) - drop).to_numpy())
     if len(keep) < 2:
-        reason = "are left after --drop-roi" if asked else f"are in this file, which has {len(series.frames)} rows"
+        reason = (
+            "are left after --drop-roi"
+            if asked
+            else f"are in this file, which has {format_count(len(series.frames), 'row')}"
+        )
         raise BrioError(f"{path}: fewer than two ROIs {reason}; connectomes need two or more")
     return _select_rois(atlas, keep), RoiOrder(series, path, tuple(order[i] for i in keep), drop), origin, warnings
 
@@ -312,7 +321,9 @@ def _match_table(table: Atlas, source: str, series: Series, path: Path, kept: tu
     """Match the columns of a scan that are kept with a table of ROIs: by name in its order, else by order."""
     n_columns = series.frames.shape[1]
     if series.columns is not None:
-        remedy = "add a row or a column 'code' with the names in the header, or drop the column with --drop-roi"
+        remedy = (
+            "add a row for it, add a column 'code' with the names in the header, or drop the column with --drop-roi"
+        )
         rows, key = _find_rows(table, kept, f"{path}: column", source, remedy)
         return _order_by_rows(table, kept, rows, f"header matched to table {source} by {key}")
     if len(table) == n_columns:  # the table lists the columns that were dropped, in their place

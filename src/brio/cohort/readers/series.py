@@ -78,7 +78,8 @@ def select_matching(src: Path, files: list[Path], match: str | None) -> list[Pat
     names = {file: (file.relative_to(folder) if file.is_relative_to(folder) else file).as_posix() for file in files}
     matching = [file for file in files if match is None or fnmatchcase(names[file], f"*{match}*")]
     if files and not matching:
-        raise BrioError(f"{src}: none of {len(files)} files (for example {files[0].name}) matches --match '{match}'")
+        listing = f"{format_count(len(files), 'file')}, for example {files[0].name}"
+        raise BrioError(f"{src}: no path matches --match '{match}' ({listing})")
     return matching
 
 
@@ -183,7 +184,8 @@ def read_text_file(path: Path, file_format: str = "text") -> str:
         problem = f"byte {content[error.start]:#04x} in line {line} is not UTF-8"
         problem = "it is UTF-16" if content.startswith(BYTE_ORDER_MARKS) else problem
     if content.startswith(WORKBOOKS):
-        problem, remedy = "it is a workbook, for example from Excel, or an archive", "save the sheet as CSV in UTF-8"
+        problem = "it is a workbook, for example from Excel, or an archive"
+        remedy = "save the sheet as CSV in UTF-8, or unpack the archive"
     elif not problem and "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         problem, remedy = f"null character in line {line}", "it may be damaged"
@@ -322,7 +324,8 @@ def read_text(path: Path, connectome: bool = False) -> Series:
     delimiter = _find_delimiter(path, lines[:2][-1][1]) if lines else None
     rows = [(number, cells) for number, line in lines if (cells := split_line(path, number, line, delimiter))]
     if not rows:
-        raise BrioError(f"{path}: has no frames; each row must be one frame, and each column one ROI")
+        unit = "ROI" if connectome else "frame"
+        raise BrioError(f"{path}: has no {unit}s; each row must be one {unit}, and each column one ROI")
     if connectome and _has_row_names(path, rows):
         frames = _parse_frames(path, [(n, cells[1:]) for n, cells in rows[1:]], len(rows[1][1]) - 1, delimiter)
         names = rows[0][1][1 - len(rows[1][1]) :]
@@ -418,7 +421,9 @@ def _clean_names(path: Path, header: list[str]) -> tuple[str, ...]:
 
 
 def _name_missing_header(path: Path, column: int) -> BrioError:
-    problem = f"column {column + 1} has no name in the header; remove it if it contains row numbers or row names"
+    problem = (
+        f"column {column + 1} has no name in the header; add one, or remove the column if it numbers or names the rows"
+    )
     return BrioError(f"{path}: {problem} ({NO_ROW_NAMES})")
 
 
@@ -460,7 +465,7 @@ def _parse_frames(path: Path, rows: list[tuple[int, list[str]]], width: int, del
 def _parse_cell(cell: str, where: str, column: int) -> float:
     value = _parse_number(cell)
     if value is None:
-        remedy = "; write a decimal point and no thousands separator" if "," in cell else ""
+        remedy = "; use a decimal point and no thousands separators" if "," in cell else ""
         if not remedy and column == 0:  # of scans to predict, every file is taken for one
             remedy = "; if this is the participants table, give it with --participants"
         raise BrioError(f"{where}, column {column + 1}: '{cell[:40]}' is not a number{remedy}")

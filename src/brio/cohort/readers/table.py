@@ -108,7 +108,7 @@ def match_by_name(layout: Layout, files: list[Path], table: str) -> Scans:
         starts = _list_starts(stem)
         if file not in owner and left_out.isdisjoint(starts):
             same = matched.intersection(starts)
-            reason = "another file has exactly the participant_id as its name" if same else f"no row in {table}"
+            reason = "the row of this participant matches another file" if same else f"no row in {table}"
             layout.skip(reason, max(same, default=stem), file=file.name)
     return scans
 
@@ -213,7 +213,7 @@ def find_fc(src: Path, options: ImportOptions) -> Layout:
             words = {"correlation": "correlations", "fisher-z": "Fisher z"}
             problem = f"seems to contain {words[own]}, but {first[0][1]} seems to contain {words[first[0][0]]}"
             raise UnknownMeasureError(
-                f"{where}: {problem}; state the measure of all matrices with --measure correlation or fisher-z"
+                f"{where}: {problem}; give --measure correlation or --measure fisher-z for all matrices"
             )
         return convert_fc(matrix, own, where)
 
