@@ -104,7 +104,7 @@ def tune(
         list[str] | None,
         "Method (see 'brio methods'); repeatable, or several separated by commas; 'all' for all except variants.",
     ] = None,
-    budget: Annotated[settings.Budget, "Number of configurations to try for each method and fold."] = 4,
+    budget: Annotated[settings.Budget, "Maximum number of configurations to try for each method and fold."] = 4,
     oracle: Annotated[bool, "Also record the best test AUC of any configuration."] = False,
     label: options.Label = None,
     seeds: options.Seeds = 3,

@@ -310,8 +310,8 @@ def _choose_settings(
     for (name, fold), tries in scores.iterrows():
         if tries.isna().all():
             raise BrioError(
-                f"method '{name}', fold {fold}: no configuration has an AUC on the validation scans (only one class "
-                "there, or training diverged); choose other folds with --fold, or use 'brio run'"
+                f"method '{name}', fold {fold}: no configuration has a validation AUC (validation scans of only one "
+                "class, or training diverged); choose other folds with --fold, or use 'brio run'"
             )
         choices[name][fold] = drawn[name][int(tries.idxmax())][0]
     table["chosen"] = [choices[r.method][r.fold] == json.loads(r.values) for r in table.itertuples(index=False)]
