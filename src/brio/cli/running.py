@@ -105,7 +105,7 @@ def tune(
         "Method (see 'brio methods'); repeatable, or several separated by commas; 'all' for all except variants.",
     ] = None,
     budget: Annotated[settings.Budget, "Maximum number of configurations to try for each method and fold."] = 4,
-    oracle: Annotated[bool, "Also record the best test AUC of any configuration."] = False,
+    oracle: Annotated[bool, "Also record the best test AUC of any configuration, averaged over folds."] = False,
     label: options.Label = None,
     seeds: options.Seeds = 3,
     records_only: options.RecordsOnly = False,
