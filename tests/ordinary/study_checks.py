@@ -109,7 +109,7 @@ def check_retention(out: Path, table: pd.DataFrame, text: str, people: People) -
         named = text.split(f"With {share:g}% of the factors, the mean AUC is highest for")[1].split("'")[1]
         close(means[share, named], best, 1e-12)
     with_all = 100 * expected.groupby("fold").mean().mean()
-    assert f"With all factors, the AUC is {with_all:.1f}% for every ranking." in text
+    assert f"With all factors, the mean AUC is {with_all:.1f}% for every ranking." in text
 
 
 def check_scan_length(out: Path, table: pd.DataFrame, text: str, people: People) -> None:

@@ -151,7 +151,7 @@ def test_chance_and_unlabelled_test_scans_are_stated():
     assert "includes chance" not in write(arm("ridge", 0.9 - BASE))[0], "worse than chance"
     few = write(arm("ridge", [0.5, 0.7, 0.9]))[0]
     assert few.startswith("ridge regression reaches a mean AUC of 70% (3 sites, too few for an interval) at sites")
-    assert "it used unlabelled scans of the test site" in write(arm("ridge", BASE, transductive=True))[0]
+    assert "it used unlabelled test scans" in write(arm("ridge", BASE, transductive=True))[0]
 
 
 def test_controls_above_chance_are_the_first_doubt():

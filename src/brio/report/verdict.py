@@ -69,7 +69,7 @@ def _describe_best(evidence: Evidence) -> str:
     if auc.interval and auc.interval[0] <= 0.5 <= auc.interval[1] and interval != UNKNOWN_INTERVAL:
         text += "; the interval includes chance"
     if best.summary.transductive:
-        text += "; it used unlabelled scans of the test site"
+        text += "; it used unlabelled test scans"
     return f"This is a smoke run ({smoke}), which supports no claim. {text}." if smoke else f"{text}."
 
 

@@ -266,10 +266,10 @@ def study_adaptation(context: StudyContext, arms: list[Arm]) -> Finding:
     text.append(
         f"Local scans are drawn from each test site {DRAWS} times for each size and seed, with about the site's "
         "share of patients. The other scans are scored before and after adaptation. Slope and intercept are "
-        f"shrunk towards no change with the default widths of `brio adapt` (standard deviation {_DEFAULT.slope:g} for "
-        f"the logarithm of the slope and {_DEFAULT.intercept:g} for the intercept), which were not tuned on these "
-        "scores. Accuracy is the share of scans for which the more probable class is correct. Intervals are over test "
-        "sites."
+        "shrunk towards no change with the widths that `brio adapt` uses for a model without evidence (standard "
+        f"deviation {_DEFAULT.slope:g} for the logarithm of the slope and {_DEFAULT.intercept:g} for the intercept), "
+        "which were not tuned on these scores. Accuracy is the share of scans for which the more probable class is "
+        "correct. Intervals are over test sites."
     )
     return Finding(table, summary, text, lambda: _draw_changes(changes), digits=6)
 

@@ -56,7 +56,7 @@ def retain_factors(context: StudyContext, arms: list[Arm]) -> Finding:
         for share in means.columns
         if share < 100
     ]
-    text.append(f"With all factors, the AUC is {means[100.0].iloc[0]:.1f}% for every ranking.")
+    text.append(f"With all factors, the mean AUC is {means[100.0].iloc[0]:.1f}% for every ranking.")
     facts = context.trained_results(arms[0]).facts
     summary = means.rename(columns=lambda share: f"{share:g}%").reset_index().assign(**facts)
     return Finding(rows.assign(**facts), summary, text, lambda: _draw_retention(by_site))
