@@ -199,7 +199,7 @@ Where = Annotated[
     str | None,
     "Use only scans whose row in the participants table meets this condition, for example "
     '\'age >= 18 and site in ["A", "B"]\'; scans that lack a value in any compared column are left out. '
-    "Put column names with spaces in `backticks`.",
+    "Put column names that are not a single word in `backticks`.",
 ]
 Exclude = Annotated[
     Path | None,
