@@ -80,8 +80,8 @@ def check_alignment(out: Path, table: pd.DataFrame, text: str, people: People) -
     for arm, name in (("brio", "BRIO"), ("matched w/o QG", "Matched w/o QG")):
         own = table[table["arm"] == arm]
         site, variation, auc = own["D_site"].mean(), own["D_re_pred"].mean(), 100 * own["auc"].mean()
-        words = f"a D_site of {site:.3g}, a predictive variation of {variation:.3g} and an AUC of {auc:.1f}%."
-        assert f"{name} has {words}" in text
+        words = f"mean D_site {site:.3g}, mean predictive variation {variation:.3g}, mean AUC {auc:.1f}%."
+        assert f"{name}: {words}" in text
 
 
 def check_mismatch(out: Path, table: pd.DataFrame, text: str, people: People) -> None:
