@@ -30,6 +30,6 @@ def test_defaults_required_options_and_marks_are_written(reference):
     assert "\n`--out PATH`, required\n: " in run
     assert "\n`--protocol TEXT`, default `loso`\n: loso (leave one site out) or kfold.\n" in run
     assert "a whole number from 1 to 1,000." in run
-    assert "\n`--seed INTEGER`, default `0`\n: Seed of the random numbers;" in reference
+    assert "\n`--seed INTEGER`, default `0`\n: Seed of the simulation;" in reference
     assert "(see `brio methods`); repeatable" in run
     assert r"\_" in reference

@@ -284,7 +284,7 @@ def test_a_finished_stack_is_not_trained_again_and_leaves_no_checkpoint(work, mo
 def test_a_worker_refuses_what_is_not_as_in_the_job(work, monkeypatch):
     job, plan, store = work
     other = dataclasses.replace(plan, document=dataclasses.replace(plan.document, fingerprint="0" * 8))
-    assert "differs on this worker from the cohort" in train_packed(pack_stack(job, other, 1, store))
+    assert "on this worker, the cohort differs from" in train_packed(pack_stack(job, other, 1, store))
     refuse("workers read the cohort from a folder", pack_stack, job.with_spec(cohort=job.cohort), plan, 1, store)
     packed = pack_stack(job, plan, 1, store)
     monkeypatch.setattr("brio.device.ComputeDevice.describe", lambda device: "cuda (another)")

@@ -68,7 +68,7 @@ def test_a_job_can_be_given_again_from_its_folder(brio, asked):
     evidence = read_evidence(asked)
     assert evidence.commands[0].startswith("brio run COHORT --method ridge --label 'age>site-median' ")
     assert {group.kind for group in evidence.subgroups} <= {"sex", "motion"}
-    without = "No confound baseline was run, so shortcuts through sex, motion or scan length cannot be ruled out"
+    without = "No confound baseline was scored, so shortcuts through sex, motion or scan length cannot be ruled out"
     assert any(without in sentence for sentence in write_verdict(evidence))
 
 

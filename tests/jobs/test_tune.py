@@ -233,10 +233,12 @@ def test_harmonisation_is_refused_before_anything_is_written(cohort, tmp_path):
         ("length-only", combat, "cannot be harmonised; leave out the method"),
         ("ridge", {"harmonise.unseen": "pooled"}, "needs harmonise.kind=combat"),
         ("ridge", combat | {"harmonise.unseen": "raise"}, "unseen=raise"),
-        ("gcn", {**SMALL, **combat, "refit": True}, "refit=true trains on validation sites"),
+        ("gcn", {**SMALL, **combat, "refit": True}, "refit=true trains on validation scans"),
     ):
         refuse(said, run, cohort, method, out=tmp_path / "o", device="cpu", settings=settings)
         assert not (tmp_path / "o").exists()
+    nothing_to_refit_on = {**SMALL, **combat, "refit": True, "protocol.validation_sites": 0}
+    run(cohort, "gcn", out=tmp_path / "o", device="cpu", settings=nothing_to_refit_on, folds=[cohort.sites[0]])
 
 
 def test_all_are_those_that_the_cohort_can_feed_and_the_others_are_named(tmp_path, monkeypatch):

@@ -74,7 +74,7 @@ def test_a_harmonised_network_is_not_trained_on_sites_without_site_effects(cohor
     assert not set(cohort.sites[fold.source]) & {"site02", "site04"}
     assert "sites not used for training (harmonisation is fitted without them): site02, site04" in said
     for settings, words in (
-        ({"refit": True, **COMBAT}, "refit=true trains on validation sites"),
+        ({"refit": True, **COMBAT}, "refit=true trains on validation scans"),
         ({"harmonise.unseen": "pooled"}, "needs harmonise.kind=combat"),
     ):
         refuse(words, fit, "gcn", **settings)

@@ -57,7 +57,8 @@ def check_agreement(out: Path, table: pd.DataFrame, text: str, people: People) -
     rate = next(line for line in text.split("\n") if "% (" in line and "pairs of methods in the same fold" in line)
     assert f"{100 * np.mean(pairs):.0f}% (" in rate
     means = table.groupby("arm")[["D_site", "D_re_pred"]].mean().rename(index={"brio": "BRIO"}).idxmin()
-    assert f"D_site is lowest for {means['D_site']}. Predictive variation is lowest for {means['D_re_pred']}." in text
+    assert f"Mean D_site is lowest for {means['D_site']}." in text
+    assert f"Mean predictive variation is lowest for {means['D_re_pred']}." in text
     check_known_auc(out, table)
 
 
@@ -79,8 +80,8 @@ def check_alignment(out: Path, table: pd.DataFrame, text: str, people: People) -
     for arm, name in (("brio", "BRIO"), ("matched w/o QG", "Matched w/o QG")):
         own = table[table["arm"] == arm]
         site, variation, auc = own["D_site"].mean(), own["D_re_pred"].mean(), 100 * own["auc"].mean()
-        words = f"a D_site of {site:.3g}, a predictive variation of {variation:.3g} and an AUC of {auc:.1f}%."
-        assert f"{name} has {words}" in text
+        words = f"mean D_site {site:.3g}, mean predictive variation {variation:.3g}, mean AUC {auc:.1f}%."
+        assert f"{name}: {words}" in text
 
 
 def check_mismatch(out: Path, table: pd.DataFrame, text: str, people: People) -> None:
@@ -108,7 +109,7 @@ def check_retention(out: Path, table: pd.DataFrame, text: str, people: People) -
         named = text.split(f"With {share:g}% of the factors, the mean AUC is highest for")[1].split("'")[1]
         close(means[share, named], best, 1e-12)
     with_all = 100 * expected.groupby("fold").mean().mean()
-    assert f"With all factors, the AUC is {with_all:.1f}% for every ranking." in text
+    assert f"With all factors, the mean AUC is {with_all:.1f}% for every ranking." in text
 
 
 def check_scan_length(out: Path, table: pd.DataFrame, text: str, people: People) -> None:
@@ -166,7 +167,7 @@ def check_propositions(out: Path, table: pd.DataFrame, text: str, people: People
     close(first["change"], (first["Delta"] - first["Delta_re"]).abs(), 1e-5)
     assert first.loc[first["sign_condition"].astype(bool), "sign_kept"].astype(bool).all()
     assert (second["gain"] >= -1e-6).all()
-    assert f"holds for {len(first)} of {len(first)} combinations of site and factor" in text
+    assert f"holds for {len(first)} of {len(first)} combinations of run, site and factor" in text
     assert f"by {second['gain'].mean():.3g} on average" in text
 
 

@@ -328,7 +328,7 @@ def test_no_patients_where_the_classes_are_the_sexes(copy, rewrite):
     assert "patient" not in text[: text.index('<script type="application/json" id="q-data"')].lower()
     assert "share of participants labelled M" in text
     assert "a participant labelled M and one labelled F" in text
-    assert "No confound baseline was run without sex, which defines the label" in text
+    assert "No confound baseline was scored without sex, which defines the label" in text
     assert "receives the label as a covariate" in text
     assert ">sex F<" not in text, "a group of one class has no AUC"
     card = (copy / "MODEL_CARD.md").read_text()

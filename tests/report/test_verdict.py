@@ -50,7 +50,7 @@ def test_a_clear_winner_is_named_with_interval_and_test():
     low, high = (f"{100 * v:.0f}" for v in t_interval(better))
     assert best.startswith("BRIO reaches a mean AUC of 76%")
     assert f"95% interval {low} to {high}, 20 sites" in best
-    assert "the highest of 2 methods" in best
+    assert "the highest of 2 ranked methods" in best
     assert difference.startswith(
         "BRIO scored 6 points higher than ridge regression in mean AUC (95% interval of the difference +"
     )
@@ -132,11 +132,11 @@ def test_smoke_runs_are_called_that_and_claim_nothing():
 def test_smoke_runs_controls_and_varied_settings_do_not_compete(other):
     best, *_ = write(other, arm("ridge", BASE), arm("brio", BASE - 0.01))
     assert best.startswith("ridge regression reaches")
-    assert "of 2 methods" in best
+    assert "of 2 ranked methods" in best
 
 
 def test_without_a_linear_model_the_sentence_says_what_is_missing():
-    assert write(arm("brio", BASE), arm("gcn", BASE - 0.1))[1].startswith("No linear method was run; GCN scored")
+    assert write(arm("brio", BASE), arm("gcn", BASE - 0.1))[1].startswith("No linear method is ranked; GCN scored")
     only = write(arm("brio", BASE))
     assert "highest" not in only[0]
     assert only[1] == "Only one method was run, so there is no comparison; compare it with at least one linear method."
@@ -151,7 +151,7 @@ def test_chance_and_unlabelled_test_scans_are_stated():
     assert "includes chance" not in write(arm("ridge", 0.9 - BASE))[0], "worse than chance"
     few = write(arm("ridge", [0.5, 0.7, 0.9]))[0]
     assert few.startswith("ridge regression reaches a mean AUC of 70% (3 sites, too few for an interval) at sites")
-    assert "it used unlabelled scans of the test site" in write(arm("ridge", BASE, transductive=True))[0]
+    assert "it used unlabelled test scans" in write(arm("ridge", BASE, transductive=True))[0]
 
 
 def test_controls_above_chance_are_the_first_doubt():
@@ -166,7 +166,7 @@ def test_controls_above_chance_are_the_first_doubt():
     assert untested.startswith(
         "Confound baselines (other) were scored in fewer than two folds, so they cannot be tested"
     )
-    assert write(arm("ridge", BASE))[2].startswith("No confound baseline was run")
+    assert write(arm("ridge", BASE))[2].startswith("No confound baseline was scored")
 
 
 @pytest.mark.parametrize(

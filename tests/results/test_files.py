@@ -167,7 +167,7 @@ def test_a_run_that_is_gone_and_weights_that_cannot_be_read_are_named(copy):
     for read in (store.read_weights, lambda key: store.read_tensors(key, ["g"])):
         refuse(r"weights\.safetensors: cannot be read", read, second.key)
     shutil.rmtree(copy / "runs" / first.key)
-    with pytest.raises(BrioError, match="is missing; run the command of the job again to train it"):
+    with pytest.raises(BrioError, match="is missing; run the command of the job again to train this run"):
         StoredJob.read(copy).runs  # noqa: B018
 
 

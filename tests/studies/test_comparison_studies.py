@@ -181,7 +181,10 @@ def test_every_label_has_the_methods_that_may_be_asked(labelled, rows, text):
     assert sorted(arms["own label"]) == sorted(METHODS)
     for label in LABELS[1:]:  # covariates-only is given age and sex
         assert sorted(arms[label]) == ["log-ridge", "ridge"]
-        assert f"Left out for the label '{label}', because these methods use it as an input: covariates-only." in text
+        assert (
+            f"Left out for the label '{label}', because its column is an input of these methods: covariates-only."
+            in text
+        )
     for told in (text, labelled[1]):
         assert (
             "the median of a site is computed from all participants of the site, because it defines the label" in told

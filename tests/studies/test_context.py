@@ -129,8 +129,8 @@ def test_tuned_rows_count_among_methods_and_not_among_parts_of_one(cohort, tuned
     assert own[own["arm"] == "gcn"]["auc"].tolist() != given
     told = "The settings of gcn were tuned. The settings of the other methods were not."
     assert told in (place / "finding.md").read_text()
-    assert [line for line in said if "tuned results cannot be compared" in line] == [
-        "gcn: trained here, because tuned results cannot be compared with untuned variants"
+    assert [line for line in said if "reused results are tuned" in line] == [
+        "gcn: trained here, because the reused results are tuned"
     ]
     assert [p.name for p in sorted((tmp_path / "out" / "reused" / "loso").iterdir())] == ["gcn (tuned)"]
     evidence = read_evidence(tmp_path / "out")

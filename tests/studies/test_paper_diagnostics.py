@@ -219,7 +219,7 @@ def test_a_figure_without_a_brain_says_why_and_what_to_do(context, found, table,
     assert len(factors._draw_regions(table("regions"), where).axes) == 1
     monkeypatch.setattr(factors, "read_coordinates", lambda context: None)
     (line,) = find_study("regions").find(context).text[3:]
-    assert line.startswith(f"No brain is drawn, because atlas '{context.cohort.atlas.name}' lacks coordinates")
+    assert line.startswith(f"No brain is drawn, because atlas '{context.cohort.atlas.name}' does not have coordinates")
     assert "--atlas" in line
     assert len(factors._draw_regions(table("regions"), None).axes) == 1
 

@@ -127,7 +127,7 @@ def _explain_error(error: BaseException) -> None:
         if _is_lack_of_memory(error):
             _fail(
                 "not enough memory; close other programs, use fewer scans or an atlas with fewer ROIs or, in "
-                "training, lower --runs-per-stack"
+                "training, a smaller --runs-per-stack with another --out"
             )
         _introduce_trace(error)
 

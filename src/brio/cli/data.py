@@ -71,8 +71,8 @@ def atlas(
     cohort: Annotated[Path, "Cohort folder."],
     table: Annotated[
         str,
-        "Table of ROIs: a tsv or csv file with a column name and, optionally, x, y, z (MNI, mm) and network, or a "
-        "known atlas: aal116, cc200, power264, dosenbach160 or seitzman300. nilearn downloads schaefer100 to "
+        "Table of ROIs: a tsv or csv file with the column 'name' and, optionally, x, y, z (MNI, mm) and network, or "
+        "a known atlas: aal116, cc200, power264, dosenbach160 or seitzman300. nilearn downloads schaefer100 to "
         "schaefer1000, difumo64 to difumo1024, harvard-oxford-cort, -cortl and -sub, and basc7 to basc444.",
     ],
     out: options.Out,
@@ -117,7 +117,7 @@ def select(
     loaded.verify()
     selected, warnings = select_scans(loaded, where, exclude)
     options.say_warnings(warnings)
-    say(f"{len(selected)} of {len(loaded)} scans selected")
+    say(f"{len(selected):,} of {len(loaded):,} scans selected")
     for reason, n in selected.provenance["selected"][-1]["left_out"].items():
         say(f"  left out, {reason}: {n}")
     say(f"wrote {selected.save(out)!r} to {out}")
@@ -156,7 +156,7 @@ def simulate(
     session_sd: Annotated[
         settings.Spread, "SD of the coupling of a brain network across the sessions of a participant."
     ] = 0.0,
-    seed: Annotated[settings.Seed, "Seed of the random numbers."] = 0,
+    seed: Annotated[settings.Seed, "Seed of the simulation."] = 0,
 ) -> None:
     """Simulate a multi-site cohort with a known ground truth.
 

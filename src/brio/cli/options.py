@@ -141,27 +141,31 @@ class ReadingOptions:
 
     atlas_table: Annotated[
         str | None,
-        "Table of ROIs: a tsv or csv file with a column name and, optionally, x, y, z and network, or a known atlas "
-        "such as power264 (see 'brio atlas --help').",
+        "Table of ROIs: a tsv or csv file with the column 'name' and, optionally, x, y, z and network, or a known "
+        "atlas such as power264 (see 'brio atlas --help').",
     ] = None
     drop_roi: Annotated[
         list[str] | None, "Column of the scan files to leave out, for example a global signal; repeatable."
     ] = None
     id_column: Annotated[
         str | None,
-        "bids, fmriprep, table, fc, dpabi: column of the participant's identifier; 'participant_id' by default.",
+        "bids, fmriprep, table, fc, dpabi: name of the column of participant identifiers; 'participant_id' by default.",
     ] = None
-    site_column: Annotated[str | None, "bids, fmriprep, table, fc: column of the site; 'site' by default."] = None
-    label_column: Annotated[str | None, "bids, fmriprep, table, fc: column of the diagnosis; 'label' by default."] = (
+    site_column: Annotated[str | None, "bids, fmriprep, table, fc: name of the site column; 'site' by default."] = None
+    label_column: Annotated[str | None, "bids, fmriprep, table, fc: name of the label column; 'label' by default."] = (
         None
     )
-    age_column: Annotated[str | None, "bids, fmriprep, table, fc, dpabi: column of the age; 'age' by default."] = None
-    sex_column: Annotated[str | None, "bids, fmriprep, table, fc, dpabi: column of the sex; 'sex' by default."] = None
+    age_column: Annotated[str | None, "bids, fmriprep, table, fc, dpabi: name of the age column; 'age' by default."] = (
+        None
+    )
+    sex_column: Annotated[str | None, "bids, fmriprep, table, fc, dpabi: name of the sex column; 'sex' by default."] = (
+        None
+    )
     male: Annotated[
-        str | None, "bids, fmriprep, table, fc, dpabi: code for males in the sex column, if it is numeric."
+        str | None, "bids, fmriprep, table, fc, dpabi: code for males in the sex column, if the codes are numbers."
     ] = None
     female: Annotated[
-        str | None, "bids, fmriprep, table, fc, dpabi: code for females in the sex column, if it is numeric."
+        str | None, "bids, fmriprep, table, fc, dpabi: code for females in the sex column, if the codes are numbers."
     ] = None
     patient: Annotated[
         list[str] | None, "bids, fmriprep, table, fc: value for patients in the label column; repeatable."
@@ -176,8 +180,8 @@ class ReadingOptions:
     ] = None
     session_column: Annotated[
         str | None,
-        "bids, fmriprep, table, fc: column that distinguishes the scans of a participant; by default 'session' (bids, "
-        "fmriprep: or 'session_id').",
+        "bids, fmriprep, table, fc: name of the column that distinguishes the scans of a participant; by default "
+        "'session' (bids, fmriprep: or 'session_id').",
     ] = None
     sessions: Annotated[
         str | None,
@@ -194,8 +198,8 @@ class ReadingOptions:
 Where = Annotated[
     str | None,
     "Use only scans whose row in the participants table meets this condition, for example "
-    '\'age >= 18 and site in ["A", "B"]\'; scans without a value in one of the compared columns are left out. '
-    "Put column names with spaces in `backticks`.",
+    '\'age >= 18 and site in ["A", "B"]\'; scans that lack a value in any compared column are left out. '
+    "Put column names that are not a single word in `backticks`.",
 ]
 Exclude = Annotated[
     Path | None,
@@ -273,7 +277,7 @@ class JobOptions:
     load: Load = None
     device: Device = "auto"
     runs_per_stack: Annotated[
-        settings.RunsPerStack | None, "Number of runs trained together; by default as many as memory allows."
+        settings.RunsPerStack | None, "Maximum number of runs trained together; by default as many as memory allows."
     ] = None
     quiet: Quiet = False
     config: Annotated[
@@ -282,7 +286,7 @@ class JobOptions:
             "--config",
             is_eager=True,  # before the other options, whose defaults it changes
             callback=read_config,
-            help="TOML file with any of these options (see 'brio config'); options on the command line take "
+            help="TOML file with options of this command (see 'brio config'); options on the command line take "
             "precedence.",
         ),
     ] = None

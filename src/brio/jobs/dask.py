@@ -250,7 +250,7 @@ def train_packed(packed: bytes, method_files: tuple[str, ...] = ()) -> str:
         entry = find_method(name)  # the class of a user's own method cannot travel, and must be the same here
         if (document.methods[name].code or "") != (entry.code or ""):
             raise BrioError(
-                f"{entry.file}: differs on this worker from the file of the job; give the worker the same file"
+                f"{entry.file}: on this worker, the file differs from that of the job; give the worker the same file"
             )
         method = restore_method(name, values)
         plan = JobPlan(document, {key: PlannedRun(method, run, key) for key, run in runs.items()})
@@ -300,7 +300,8 @@ def _load_cohort(
     whole = whole if question is None else relabel(whole, *question)
     used = whole if keep is None else whole.select(np.array(keep))
     if used.fingerprint != fingerprint:
-        raise BrioError(f"{folder}: differs on this worker from the cohort of the job; give the worker the same cohort")
+        problem = f"{folder}: on this worker, the cohort differs from that of the job"
+        raise BrioError(f"{problem}; give the worker the same cohort")
     return whole, used
 
 

@@ -132,11 +132,11 @@ class Job:
             n_scans = int(np.isin(self.spec.cohort.sites, left_out).sum())
             self.say(f"left out: {', '.join(left_out)} ({format_count(n_scans, 'scan')})")
         if self.audit is None:
-            self.say(f"{len(self.cohort_before_exclusions)} scans; no exclusions were applied")
+            self.say(f"{len(self.cohort_before_exclusions):,} scans; no exclusions were applied")
             return
         exclusions = self.audit.explain_exclusions()
         ending = "; the audit excludes:" if exclusions else ""
-        self.say(f"{len(self.cohort)} of {len(self.cohort_before_exclusions)} scans are used{ending}")
+        self.say(f"{len(self.cohort):,} of {len(self.cohort_before_exclusions):,} scans are used{ending}")
         for participant, reasons in exclusions.items():
             self.say(f"  {participant}: {'; '.join(reasons)}")
 
@@ -261,7 +261,7 @@ def check_memory(methods: Iterable[Method], cohort: Cohort, device: ComputeDevic
     """Check that connectomes, and one run of each method, fit into the memory of their device."""
     for method in methods:
         needed = {device: _estimate_connectomes(cohort), method.place_fit(device): estimate_memory(method, cohort)}
-        what = f"method '{method.name}' with these settings, on {len(cohort)} scans of {cohort.n_rois} ROIs, needs"
+        what = f"method '{method.name}' with these settings, on {len(cohort):,} scans of {cohort.n_rois:,} ROIs, needs"
         advice = "choose settings that need less memory, or an atlas with fewer ROIs"
         for place, n_bytes in needed.items():
             require_memory(n_bytes, what, advice, find_free_memory(place.torch_device))
@@ -272,7 +272,7 @@ def state_needs(runs: Mapping[str, Method], cohort: Cohort, folder: Path, record
     needed = max(estimate_memory(method, cohort) for method in {id(one): one for one in runs.values()}.values())
     disk = len(runs) * (_RECORD + (0 if records_only else 16 * cohort.n_rois**2))
     number = format_count(len(runs), "run")
-    advice = "choose another --out, or store no weights (--records-only)"
+    advice = "choose another --out or, with 'brio run' and 'brio tune', store no weights (--records-only)"
     require_disk(disk, folder, f"{number} need{'s' if len(runs) == 1 else ''}", advice)
     memory = f"at least {format_bytes(needed)} of memory for scans and models"
     return f"{number}: {memory}, about {format_bytes(disk)} on disk"
@@ -321,8 +321,8 @@ def check_method(
             f"method '{name}' reads inputs that are not connectomes and cannot be harmonised; leave out the method or "
             "harmonise.kind"
         )
-    if harmonise.kind != "none" and facts.refits:
-        reason = "refit=true trains on validation sites, to which the harmonisation is not fitted"
+    if harmonise.kind != "none" and facts.refits and any(len(fold.validation) for fold in folds):
+        reason = "refit=true trains on validation scans, to which the harmonisation is not fitted"
         raise BrioError(f"method '{name}': {reason}; leave out refit or harmonise.kind")
     # folds have what a method chooses its model by: validation scans, or scans for inner folds
     validated = all(len(fold.validation) for fold in folds)
@@ -417,5 +417,5 @@ def check_harmonise(cohort: Cohort, harmonise: HarmonisationRule, folds: Sequenc
         unseen = sorted(set(cohort.sites.tolist()) - set(cohort.sites[fold.source].tolist()))
         if unseen:
             problem = f"fold {fold.name}: ComBat is not fitted to site {unseen[0]} (harmonise.unseen=raise)"
-            remedy = "set harmonise.unseen to identity, pooled or unlabelled (transductive), or use --protocol kfold"
+            remedy = "set harmonise.unseen to identity, pooled or unlabelled (transductive)"
             raise BrioError(f"{problem}; {remedy}")

@@ -68,9 +68,8 @@ class LocalEngine(Engine):
         first, step = self.shard or (1, 1)
         n = len(plan.document.stacks)
         if self.shard == PLAN_ONLY:
-            return job.say(
-                f"{format_count(n, 'stack')} in total; --shard 1/{n} to --shard {n}/{n} train one stack each"
-            )
+            shards = f"--shard 1/{n} to --shard {n}/{n} train one stack each" if n > 1 else "--shard 1/1 trains it"
+            return job.say(f"{format_count(n, 'stack')} in total; {shards}")
         if first > n:
             return job.say(f"shard {first} of {step} has nothing to train: the job has {format_count(n, 'stack')}")
         costs = dict(list(plan.estimate_costs(job.cohort).items())[first - 1 :: step])
@@ -310,8 +309,8 @@ def _choose_settings(
     for (name, fold), tries in scores.iterrows():
         if tries.isna().all():
             raise BrioError(
-                f"method '{name}', fold {fold}: no configuration has an AUC on the validation scans (only one class "
-                "there, or training diverged); choose other folds with --fold, or use 'brio run'"
+                f"method '{name}', fold {fold}: no configuration has a validation AUC (validation scans of only one "
+                "class, or training diverged); choose other folds with --fold, or use 'brio run'"
             )
         choices[name][fold] = drawn[name][int(tries.idxmax())][0]
     table["chosen"] = [choices[r.method][r.fold] == json.loads(r.values) for r in table.itertuples(index=False)]

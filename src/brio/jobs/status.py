@@ -44,7 +44,8 @@ def _describe_job(folder: Path) -> list[str]:
     lines = [f"{folder}: {len(done)} of {len(keys)} runs are finished ({100 * len(done) // max(1, len(keys))}%)"]
     if len(done) == len(keys):
         has_tables = is_kept(folder / SUMMARY) or folder.name in (SEARCH, MEMBERS)
-        return lines if has_tables else [*lines, "  no tables yet; run the command without --shard to write them"]
+        to_do = "run the command of the job without --shard to write them"
+        return lines if has_tables else [*lines, f"  no tables yet; {to_do}"]
     finished = {number for number, stack in enumerate(plan.stacks, 1) if all(key in store for key in stack)}
     running = [heartbeat for heartbeat in list_heartbeats(folder) if heartbeat.stack not in finished]
     at_work = {heartbeat.stack for heartbeat in running}

@@ -64,12 +64,12 @@ def _describe_best(evidence: Evidence) -> str:
     if interval == UNKNOWN_INTERVAL:
         certainty = f"{units}, too few for an interval"
     n_methods = evidence.comparison.n_methods
-    rank = f", the highest of {n_methods} methods" if n_methods > 1 else ""
+    rank = f", the highest of {n_methods} ranked methods" if n_methods > 1 else ""
     text = f"{best.title} reaches a mean AUC of {format_whole(auc.mean)}% ({certainty}) {where}{rank}"
     if auc.interval and auc.interval[0] <= 0.5 <= auc.interval[1] and interval != UNKNOWN_INTERVAL:
         text += "; the interval includes chance"
     if best.summary.transductive:
-        text += "; it used unlabelled scans of the test site"
+        text += "; it used unlabelled test scans"
     return f"This is a smoke run ({smoke}), which supports no claim. {text}." if smoke else f"{text}."
 
 
@@ -88,7 +88,7 @@ def _describe_difference(evidence: Evidence) -> str:
         size = "differ by less than one point in" if row["mean_difference"] else "have the same"
         text = f"{arm.title} and {reference.title} {size} mean AUC"
     if not comparison.has_linear_reference:
-        text = f"No linear method was run; {text}"
+        text = f"No linear method is ranked; {text}"
     if not np.isnan(row["low"]):
         interval = typeset(format_interval([row["low"], row["high"]], lambda end: format_points(end, 0)))
         text += f" (95% interval of the difference {interval})"
@@ -145,7 +145,7 @@ def _describe_confound_baselines(evidence: Evidence) -> str:
     label = "sex" if evidence.label_is_sex else evidence.label_covariate
     were_left_out = any(arm.control and arm.name in evidence.given_label for arm in evidence.main)
     shortcuts = ", ".join(name for name in ("age", "sex", "motion") if name != label)
-    which = "No confound baseline was run"
+    which = "No confound baseline was scored"
     which += f" without {label}, which defines the label" if were_left_out else ""
     return f"{which}, so shortcuts through {shortcuts} or scan length cannot be ruled out"
 

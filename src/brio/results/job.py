@@ -207,7 +207,8 @@ class StoredJob:
         keys = [key for key in planned if key in self.store]
         if 0 < len(keys) < len(planned):
             lost = next(key for key in planned if key not in self.store)
-            raise file_error(self.store.folder / lost, "is missing", "run the command of the job again to train it")
+            remedy = "run the command of the job again to train this run"
+            raise file_error(self.store.folder / lost, "is missing", remedy)
         return [StoredRun(key, self.store.read_record(key)) for key in keys]
 
 

@@ -332,7 +332,7 @@ class Summary:
         require_folder(folder)
         path = folder / SUMMARY
         if not is_kept(path):
-            raise file_error(folder, f"has no {SUMMARY}", "'brio run' writes it when the job is finished")
+            raise file_error(folder, f"has no {SUMMARY}", "brio writes it when the job is finished")
         summary = from_json(cls, read_json(path), path)
         check_fields(ProtocolSettings, summary.protocol_settings, path, place="protocol_settings")
         return summary
@@ -464,5 +464,5 @@ class TuningRecord:
     @classmethod
     def read(cls, folder: Path) -> TuningRecord:
         """Read what ``brio tune`` left in a folder."""
-        path, remedy = folder / TUNING, "give the folder of 'brio tune'"
+        path, remedy = folder / TUNING, "give a folder written by 'brio tune'"
         return from_json(cls, read_json(path, remedy), path, remedy)

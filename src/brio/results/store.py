@@ -189,7 +189,7 @@ def remove_dead_heartbeats(folder: Path, at_work: bool = True) -> None:
     remove_empty_folder(folder / WORKERS)
 
 
-RUN_AGAIN = "remove the folder of this run and run the command of the job again; only the stack of the run is trained"
+RUN_AGAIN = "remove the folder of this run and run the command of the job again; finished runs of other stacks are kept"
 STATE_GROUPS = ("learned.", "training.", "inference.")
 """Groups of tensors besides the parameters."""
 

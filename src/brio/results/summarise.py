@@ -434,7 +434,7 @@ def summarise_people(predictions: pd.DataFrame, protocol: str, method: str) -> d
 FULL_SEEDS = 3
 """With fewer seeds a job is a smoke run, unless seeds decide nothing."""
 
-SELECTION = "AUC on validation scans of each run, or on inner folds of the source sites; never on test scans"
+SELECTION = "AUC on validation scans of each run, or on inner folds of the source scans; never on test scans"
 
 
 def changed_settings(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -542,5 +542,5 @@ def _warn_of_shortcuts(methods: Mapping[str, MethodSummary], protocol: str, labe
             spread = format_interval(m.auc.interval) if m.auc.interval else "the same everywhere"
             yield (
                 f"{name} reaches an AUC of {format_percent(m.auc.mean)}% ({spread}) {where} without connectomes, so "
-                "part of the scores of other methods may have the same cause"
+                "part of the scores of other methods may come from the same confounds"
             )

@@ -18,7 +18,7 @@ METHODS = ("coral", "irm", "gsat", "brainood", "core", "backbone", "brio")
 """The methods of the paper. BRIO w/o QG at lambda_env = 0 is the backbone."""
 
 _OVERLAP = (
-    "Site discrepancy and predictive variation are measured on source scans, most of which are shared between folds. "
+    "Site discrepancy and predictive variation are measured on source scans, which overlap between folds. "
     "The results apply to other folds and seeds of these scans, not to other participants."
 )
 
@@ -74,7 +74,7 @@ def relate_discrepancy_to_variation(context: StudyContext, arms: list[Arm]) -> F
         text += [
             f"{rate:.0f}%{brackets[1]} of the pairs of methods in the same fold and seed are discordant, that is, the "
             "method with the smaller D_site has the larger predictive variation.",
-            f"D_site is lowest for {display_name(least_site)}. Predictive variation is lowest for "
+            f"Mean D_site is lowest for {display_name(least_site)}. Mean predictive variation is lowest for "
             f"{display_name(least_re)}.",
         ]
         statistics.append(f"discordant pairs: {rate:.0f}%{brackets[1]}")
@@ -153,7 +153,7 @@ def vary_alignment(context: StudyContext, arms: list[Arm]) -> Finding:
     for name, arm in (described | {"BRIO": "brio", "Matched w/o QG": MATCHED}).items():
         D_site, D_re_pred, auc = by_arm.loc[arm, ["D_site", "D_re_pred", "AUC"]]
         text.append(
-            f"{name} has a D_site of {D_site:.3g}, a predictive variation of {D_re_pred:.3g} and an AUC of {auc:.1f}%."
+            f"{name}: mean D_site {D_site:.3g}, mean predictive variation {D_re_pred:.3g}, mean AUC {auc:.1f}%."
         )
     shown = summary.merge(differences, on="arm", how="left")
     return Finding(rows, shown, [*text, sentence, _OVERLAP], lambda: _draw_strengths(summary, differences))

@@ -153,8 +153,8 @@ def draw_decision_curve(context: StudyContext, arms: list[Arm]) -> Finding:
     curves = {str(name): average_net_benefit(rows) for name, rows in table.groupby("arm", sort=False)}
     text = [_describe_curve(name, curve) for name, curve in curves.items()]
     text.append(
-        "Net benefit is the number of true positives minus the number of false positives times the odds of the "
-        "threshold. It is given per participant, averaged over test sites, and depends on the share of patients, which "
+        "Net benefit is the number of true positives minus the odds of the threshold times the number of false "
+        "positives. It is given per participant, averaged over test sites, and depends on the share of patients, which "
         "is that of this cohort, not that of a clinic."
     )
     shown = [
@@ -198,15 +198,16 @@ def _describe_curve(name: str, curve: pd.DataFrame) -> str:
     name, rules = display_method(name), "that of treating all and that of treating none"
     if not len(better):
         return (
-            f"{name}: at no threshold does the net benefit exceed {rules} (no 95% interval of the gain lies above 0)."
+            f"{name}: at no threshold is the net benefit significantly higher than {rules} (no 95% interval of the "
+            "gain lies above 0)."
         )
     best, gaps = curve["gain"].idxmax(), np.diff(better) > 0.06
     listed = f"{better[0]:.2f} to {better[-1]:.2f}"
     if gaps.any() or len(better) == 1:
         listed = ", ".join(f"{t:.2f}" for t in better)
     return (
-        f"{name}: the net benefit exceeds {rules} at thresholds {listed} (95% interval of the gain above 0); the "
-        f"largest gain is {curve.loc[best, 'gain']:.3f}, at {best:.2f}."
+        f"{name}: the net benefit exceeds {rules} at threshold{'s' if len(better) > 1 else ''} {listed} (95% interval "
+        f"of the gain above 0); the largest gain is {curve.loc[best, 'gain']:.3f}, at {best:.2f}."
     )
 
 
@@ -263,11 +264,12 @@ def study_adaptation(context: StudyContext, arms: list[Arm]) -> Finding:
     text = [_describe_sizes(name, own) for name, own in changes.items()]
     text += _name_small_sites(table)
     text.append(
-        f"Local scans are drawn from the test site {DRAWS} times for each size and seed, keeping the site's share of "
-        "patients. The other scans are scored before and after adaptation. Slope and intercept are shrunk towards no "
-        f"change with the default widths of `brio adapt` (standard deviation {_DEFAULT.slope:g} for the logarithm of "
-        f"the slope and {_DEFAULT.intercept:g} for the intercept), which were not tuned on these scores. Accuracy is "
-        "the share of scans for which the more probable class is correct. Intervals are over test sites."
+        f"Local scans are drawn from each test site {DRAWS} times for each size and seed, with about the site's "
+        "share of patients. The other scans are scored before and after adaptation. Slope and intercept are "
+        "shrunk towards no change with the widths that `brio adapt` uses for a model without evidence (standard "
+        f"deviation {_DEFAULT.slope:g} for the logarithm of the slope and {_DEFAULT.intercept:g} for the intercept), "
+        "which were not tuned on these scores. Accuracy is the share of scans for which the more probable class is "
+        "correct. Intervals are over test sites."
     )
     return Finding(table, summary, text, lambda: _draw_changes(changes), digits=6)
 

@@ -212,7 +212,7 @@ def _explain_left_out(context: StudyContext, methods: list[str], questions: list
         missing = {name: why for name in methods if (why := job.missing_inputs(name))}
         given = [n for n in missing if job.cohort.label_covariate in map(COVARIATE_COLUMNS.get, find_method(n).needs)]
         if given:
-            why = "because these methods use it as an input"
+            why = "because its column is an input of these methods"
             sentences.append(f"Left out for the label '{question}', {why}: {', '.join(given)}.")
         others = [why for name, why in missing.items() if name not in given]
         sentences += [f"Left out for the label '{question}': {why}." for why in others]

@@ -132,7 +132,8 @@ def read_reused_results(folder: Path, fingerprint: str, protocol_settings: Proto
     job = StoredJob.read(folder)
     summary, stored = job.summary, job.summary.protocol_settings
     if summary.fingerprint != fingerprint:
-        raise BrioError(f"{folder}: its runs used another cohort or other exclusions; do not reuse this folder")
+        problem = "its runs used another cohort, other labels or other exclusions"
+        raise BrioError(f"{folder}: {problem}; do not reuse this folder")
     for name in ["validation_sites"] if summary.protocol == "loso" else ["n_folds", "validation_folds"]:
         there, here = stored.get(name), getattr(protocol_settings, name)
         if there != here:
@@ -422,7 +423,7 @@ class StudyContext:
                 self._check_reused_settings(job, arm.method)
                 return ArmResults(arm, job, rows, reused=True)
         if having:
-            self.say(f"{arm.name}: trained here, because tuned results cannot be compared with untuned variants")
+            self.say(f"{arm.name}: trained here, because the reused results are tuned")
         return None
 
     def _select_reused_runs(self, job: StoredJob, method: str, plan: JobPlan) -> pd.DataFrame:
@@ -433,7 +434,7 @@ class StudyContext:
             if (fold, seed) not in rows.index:
                 raise BrioError(
                     f"{job.folder}: has no run of '{method}' for fold {fold}, seed {seed}, which this study needs; "
-                    "finish that job, or do not reuse the folder"
+                    "run that job with the folds and seeds of the study, or do not reuse the folder"
                 )
         return rows.loc[runs].reset_index(drop=True)
 

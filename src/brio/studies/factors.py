@@ -56,7 +56,7 @@ def retain_factors(context: StudyContext, arms: list[Arm]) -> Finding:
         for share in means.columns
         if share < 100
     ]
-    text.append(f"With all factors, the AUC is {means[100.0].iloc[0]:.1f}% for every ranking.")
+    text.append(f"With all factors, the mean AUC is {means[100.0].iloc[0]:.1f}% for every ranking.")
     facts = context.trained_results(arms[0]).facts
     summary = means.rename(columns=lambda share: f"{share:g}%").reset_index().assign(**facts)
     return Finding(rows.assign(**facts), summary, text, lambda: _draw_retention(by_site))
@@ -155,8 +155,8 @@ def rank_regions(context: StudyContext, arms: list[Arm]) -> Finding:
     ]
     if coordinates is None:
         text.append(
-            f"No brain is drawn, because atlas '{context.cohort.atlas.name}' lacks coordinates for some ROIs. Add them "
-            "with 'brio atlas COHORT TABLE --out COHORT2', or with --atlas-table at import."
+            f"No brain is drawn, because atlas '{context.cohort.atlas.name}' does not have coordinates for all ROIs. "
+            "Add them with 'brio atlas COHORT TABLE --out COHORT2', or with --atlas-table at import."
         )
     elif import_brain_plots() is None:
         text.append(
@@ -256,9 +256,10 @@ def check_propositions(context: StudyContext, arms: list[Arm]) -> Finding:
     }
     summary = pd.DataFrame(quantities.items(), columns=["quantity", "value"]).assign(**facts)
     text = [
-        f"The bound of Proposition 1 holds for {first['holds'].sum()} of {len(first)} combinations of site and factor. "
-        f"The sign of the class contrast is kept in {first['sign_kept'].sum()} of them. The sign rule applies to "
-        f"{rule_applies.sum()} combinations and is right for {first.loc[rule_applies, 'sign_kept'].sum()} of these.",
+        f"The bound of Proposition 1 holds for {first['holds'].sum()} of {len(first)} combinations of run, site and "
+        f"factor. The sign of the class contrast is kept in {first['sign_kept'].sum()} of them. The sign rule "
+        f"applies to {rule_applies.sum()} combinations and is right for "
+        f"{first.loc[rule_applies, 'sign_kept'].sum()} of these.",
         f"Reweighting by support lowers the support penalty by {second['gain'].mean():.3g} on average (Proposition 2).",
     ]
     table = pd.concat([first.assign(proposition=1), second.assign(proposition=2)], ignore_index=True).assign(**facts)

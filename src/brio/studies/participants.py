@@ -217,7 +217,7 @@ def compare_subgroups(context: StudyContext, arms: list[Arm]) -> Finding:
         "AUC is computed over pairs of a patient and a control from the same site and subgroup. Intervals are "
         "bootstrapped over participants within sites. Intervals of an AUC are widened, because models of left-out "
         "sites share training scans. Random subgroups have as many participants of each site and class as the real "
-        "ones. If a variable hardly varies within sites, whole sites are drawn instead of participants.",
+        "ones. If a variable hardly varies within sites, whole sites are drawn and exchanged instead of participants.",
         *(f"Left out: {why}." for why in left_out.values()),
     ]
     return Finding(table, _format_rows(summary), text, lambda: _draw_subgroups(summary), digits=6)

@@ -96,7 +96,7 @@ def compare_with_permutations(context: StudyContext, arms: list[Arm]) -> Finding
         for _, row in summary.iterrows()
     ]
     text.append(
-        "Labels were permuted within sites, with the same permutation for every fold and seed. Every step that uses "
+        "Labels were permuted within sites, with the same permutations for every fold and seed. Every step that uses "
         "labels was repeated, including the choice of the penalty or checkpoint."
     )
     return Finding(table, summary, text, lambda: _draw_permutations(scores, summary), digits=6)
@@ -248,7 +248,7 @@ def draw_learning_curves(context: StudyContext, arms: list[Arm]) -> Finding:
     text = [sentence for own in parts for sentence in _describe_gains(own, len(arms) > 1)]
     text.append(
         f"For each size, test site and seed, {DRAWS} random subsets are drawn. All intervals are 95% intervals over "
-        "test sites. Subsets of participants keep the shares of sites and classes."
+        "test sites. Subsets of participants approximately keep the shares of sites and classes."
     )
     table["size"] = ["all" if np.isinf(size) else f"{size:g}" for size in table["size"]]
     shown = summary.assign(arm=summary["arm"].map(display_method)).drop(columns="size")
