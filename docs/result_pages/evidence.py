@@ -150,9 +150,8 @@ def describe_protocol(runs: pd.DataFrame) -> str:
     """Describe the folds of leave-one-site-out jobs from their runs."""
     sites, seeds = runs["fold"].nunique(), runs["seed"].nunique()
     (validation,) = {len(str(names).split(";")) if pd.notna(names) else 0 for names in runs["validation_sites"]}
-    held = f"{validation} validation sites and {sites - 1 - validation} source sites"
-    other = held if validation else f"and all {sites - 1} other sites as source sites"
-    return f"{sites} folds, each with one test site, {other}; {seeds} seeds"
+    held = f", {validation} validation sites and" if validation else " and"
+    return f"{sites} folds, each with one test site{held} {sites - 1 - validation} source sites; {seeds} seeds"
 
 
 def describe_studied_runs() -> str:
