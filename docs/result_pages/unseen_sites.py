@@ -245,7 +245,7 @@ def judge_claims() -> list[Verdict]:
     verdicts.append(
         (
             "General OOD methods are not consistently better than GNNs",
-            f"{better} of {n} are significantly above the GCN to which they are added",
+            f"significantly above the GCN to which they are added in {better} of {n} comparisons",
             "agrees" if better < n else "contradicted",
         )
     )
