@@ -104,7 +104,7 @@ def test_pages_describe_scores_as_the_summaries_of_the_jobs_do(result_pages, fol
         assert described.loc[name].tolist() == pytest.approx(expected, abs=1e-12), name
 
 
-@pytest.mark.parametrize("name", ["markdown", "comparisons", "forest"])
+@pytest.mark.parametrize("name", ["markdown", "comparisons", "forest", "benchmarks"])
 def test_examples_in_docstrings(result_pages, name):
     outcome = doctest.testmod(importlib.import_module(f"result_pages.{name}"))
     assert outcome.attempted > 0
