@@ -62,8 +62,8 @@ def judge_claims() -> list[Verdict]:
         verdicts.append(
             (
                 f"The full method has a higher AUC and ACC than its four ablations ({atlas_label(atlas)})",
-                f"AUC: significantly higher than {len(below)} of {n}{named if len(below) else ''}; "
-                f"ACC: higher mean than {higher} of {n}",
+                f"AUC significantly higher than that of {len(below)} of {n} ablations{named if len(below) else ''}; "
+                f"mean ACC higher than that of {higher} of {n}",
                 judge(len(below), len(above), n),
             )
         )

@@ -151,6 +151,23 @@ def list_versions(machine: dict[str, str]) -> str:
     return in_words(f"{name} {version}" for name, version in machine.items() if name != "processor")
 
 
+def count_reestimated(kept: dict[str, Any]) -> str:
+    """Return the number of scans that re-estimates are timed on, as the name of that work has it; empty without one."""
+    numbers = {match[1] for work in kept["work"] if (match := re.search(r"re-estimates of (\d+) scans", work))}
+    return numbers.pop() if len(numbers) == 1 else ""
+
+
+def separate_thousands(text: str) -> str:
+    """Write the thousands of counts in a text with commas.
+
+    Examples
+    --------
+    >>> separate_thousands("1030 scans of ABIDE I, AAL116, 20 sites")
+    '1,030 scans of ABIDE I, AAL116, 20 sites'
+    """
+    return re.sub(r"\b\d{4,}\b", lambda number: f"{int(number[0]):,}", text)
+
+
 def join_comments(name: str) -> str:
     """Return the conditions of a stored measurement (the lines before its table) as a paragraph."""
     lines = takewhile(lambda line: not line.startswith("|"), read_measurement(name).splitlines())

@@ -26,6 +26,15 @@ ATLASES = ("aal116", "cc200")
 _COHORTS = {"aal116": "abide-aal", "cc200": "abide-cc"}
 OWN_STUDIES = ("permutation", "learning-curve", "subgroups", "calibration", "decision-curve", "adaptation")
 """Studies of ours that have a page each. Their arms have no validation sites."""
+_TODAY = {
+    "On ABIDE CC200 w/o": "On ABIDE CC200, w/o",
+    "have the highest ACC there": "have the highest ACC on ABIDE",
+    "time points": "frames",
+    "at half of the scan.": "with half of the frames.",
+    "within a subject": "within a participant",
+    "source subjects": "source scans",
+}
+"""Words of stored texts, and what the pages say instead."""
 STUDIED_RUNS = "brio-versions/aal116/version-3"
 """Runs of BRIO and its ablations that the studies of AAL116 use."""
 
@@ -93,6 +102,8 @@ def read_study_summary(folder: str) -> pd.DataFrame:
 def read_sentence(folder: str, start: str) -> str:
     """Read the sentence in the text of a study that starts with the given words; "The paper:" becomes a label."""
     (sentence,) = (line for line in read_stored_study(folder).finding.splitlines() if line.startswith(start))
+    for stored, shown in _TODAY.items():
+        sentence = sentence.replace(stored, shown)
     return sentence.replace("The paper: ", "**The paper's findings.** ", 1)
 
 
@@ -150,9 +161,8 @@ def describe_protocol(runs: pd.DataFrame) -> str:
     """Describe the folds of leave-one-site-out jobs from their runs."""
     sites, seeds = runs["fold"].nunique(), runs["seed"].nunique()
     (validation,) = {len(str(names).split(";")) if pd.notna(names) else 0 for names in runs["validation_sites"]}
-    held = f"{validation} validation sites and {sites - 1 - validation} source sites"
-    other = held if validation else f"and all {sites - 1} other sites as source sites"
-    return f"{sites} folds, each with one test site, {other}; {seeds} seeds"
+    held = f", {validation} validation sites and" if validation else " and"
+    return f"{sites} folds, each with one test site{held} {sites - 1 - validation} source sites; {seeds} seeds"
 
 
 def describe_studied_runs() -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from .evidence import EVIDENCE
+from .evidence import EVIDENCE, read_jobs
 
 FOLDER = "federation"
 DEFAULT, CONVERGED = 2, 12
@@ -47,6 +47,12 @@ def read_processes() -> list[dict[str, Any]]:
     """Read what each round took where every site was a process: means over sites, and their number."""
     rounds = pd.read_csv(EVIDENCE / FOLDER / "processes.csv").groupby(["atlas", "round"])
     return rounds.mean(numeric_only=True).join(rounds["site"].count()).reset_index().to_dict("records")
+
+
+def count_largest_site() -> int:
+    """Count the scans of the largest site of ABIDE I."""
+    sites = read_jobs("unseen-sites/aal116/ridge")[0].sites
+    return int((sites["n_patients"] + sites["n_controls"]).max())
 
 
 def read_attacks() -> str:

@@ -124,5 +124,5 @@ def draw(name: str, rows: pd.DataFrame, title: str, lines: dict[float, str] | No
     )
     places = [f(table["mean"].astype(float)) for f in (pd.Series.argmax, pd.Series.argmin)]
     groups = [f" ({of})" if isinstance(of, str) else "" for of in table["group"]]
-    best, worst = (set_signs(labels[k] + groups[k]) for k in places)
-    return f"![{title}. Highest value: row {best}; lowest value: row {worst}.](figures/forest-{name}.svg)"
+    best, worst = (set_signs(f'the row labelled "{labels[k]}"{groups[k]}') for k in places)
+    return f"![{title}. Highest value: {best}; lowest value: {worst}.](figures/forest-{name}.svg)"

@@ -10,7 +10,7 @@ import pandas as pd
 
 from brio.protocol import compare_family
 
-from . import ablation, brio_plus, labels, stability, unseen_sites  # noqa: F401 (some are for the template)
+from . import ablation, brio_plus, factors, labels, stability, unseen_sites  # noqa: F401 (some are for the template)
 from .comparisons import count_shown, describe_scores, pair_weighted, site_scores  # noqa: F401 (for the template)
 from .evidence import ATLASES, OWN_STUDIES, atlas_label, read_record, read_runs
 from .markdown import in_words

@@ -76,5 +76,5 @@ def judge_claims() -> list[Verdict]:
                 for arm, row in table.iterrows()
             )
             word = judge(len(shown(table, -1)), len(shown(table, 1)), len(table))
-            verdicts.append((f"{claim} ({atlas_label(atlas)})", measured, word))
+            verdicts.append((f"{claim} ({atlas_label(atlas)})", f"AUC minus BRIO in points, {measured}", word))
     return verdicts

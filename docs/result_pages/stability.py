@@ -11,7 +11,7 @@ from brio import diagnostics
 from brio.formatting import format_signed, state_p
 from brio.studies.context import display_name
 
-from .comparisons import Verdict, arm_scores, compare_sites, count_shown, judge
+from .comparisons import LEVEL, Verdict, arm_scores, compare_sites, count_shown, judge
 from .evidence import read_study
 from .markdown import fixed, interval
 
@@ -115,7 +115,8 @@ def judge_claims() -> list[Verdict]:
     site, variations = ends["D_site"].to_list(), ends["D_re_pred"].to_list()
     lower, higher, n = count_shown([changes])
     less, more, strengths = count_shown([variation("alignment").loc[arms]])
-    without = variation("agreement-of-ablations").loc["brio-wo-rs", "mean"]
+    without = variation("agreement-of-ablations").loc["brio-wo-rs"]
+    tested = "significant" if without["p_holm"] <= LEVEL else "not significant"
     verdicts = [
         (
             "Methods with lower site discrepancy do not consistently have lower predictive variation",
@@ -124,14 +125,14 @@ def judge_claims() -> list[Verdict]:
         ),
         (
             "Stronger alignment lowers site discrepancy and predictive variation",
-            f"without and with the strongest alignment: discrepancy {site[0]:.3f} and {site[1]:.3f}, variation "
+            f"without alignment and with the strongest: discrepancy {site[0]:.3f} and {site[1]:.3f}, variation "
             f"{variations[0]:.3f} and {variations[1]:.3f} (largest {state_p(changes['p_holm'].max())})",
             judge(lower, higher, n),
         ),
         (
             "BRIO has lower predictive variation than alignment without qualification",
             f"significant at {more} of {strengths} strengths; without support (w/o RS), the variation changes by "
-            f"{format_signed(without, 3)} (not significant)",
+            f"{format_signed(without['mean'], 3)} ({tested})",
             judge(more, less, strengths),
         ),
     ]

@@ -56,7 +56,8 @@ def test_a_figure_places_rows_by_their_values_in_reach_of_its_axis(result_pages)
         {"mean": [10.0, 20, 40], "low": [5, 15, 30], "high": [12, 30, 60]}, index=["ridge", "mlp", "brio"]
     )
     link = forest.draw("test", rows, "AUC, %", {50: "chance"})
-    assert link == "![AUC, %. Highest value: row BRIO; lowest value: row ridge.](figures/forest-test.svg)"
+    rows_named = 'Highest value: the row labelled "BRIO"; lowest value: the row labelled "ridge".'
+    assert link == f"![AUC, %. {rows_named}](figures/forest-test.svg)"
     root = ElementTree.fromstring(forest.FIGURES.pop("forest-test.svg"))
     namespace = "{http://www.w3.org/2000/svg}"
     glyphs = [path.get("transform") for path in root.iterfind(f"{namespace}g/{namespace}path[@transform]")]
@@ -103,7 +104,7 @@ def test_pages_describe_scores_as_the_summaries_of_the_jobs_do(result_pages, fol
         assert described.loc[name].tolist() == pytest.approx(expected, abs=1e-12), name
 
 
-@pytest.mark.parametrize("name", ["markdown", "comparisons", "forest"])
+@pytest.mark.parametrize("name", ["markdown", "comparisons", "forest", "benchmarks"])
 def test_examples_in_docstrings(result_pages, name):
     outcome = doctest.testmod(importlib.import_module(f"result_pages.{name}"))
     assert outcome.attempted > 0
