@@ -473,7 +473,7 @@ FC = np.array([np.corrcoef(scan.T) for scan in X])
         ({"X": FC + 0j}, "X is not one array of real numbers"),
         ({"X": FC[:0]}, "X contains no connectomes"),
         ({"X": FC * np.eye(FC.shape[1])}, r"X\[0\]: all correlations are 0 or missing"),
-        ({"X": 3 * FC}, "X contains values with an absolute value up to 3"),
+        ({"X": 3 * FC}, "X contains absolute values up to 3"),
         ({"X": np.triu(FC)}, r"X\[0\]: is not symmetric"),
         ({"X": np.ma.masked_less(FC, 0)}, "row 1, column . has no finite value"),
     ],
@@ -512,7 +512,7 @@ def test_not_fitted(use):
         ([*X[:-1], [["a", "b"]]], r"X\[59\] is not an array of numbers"),
         ([*X[:-1], np.corrcoef(X[-1].T)], r"X\[59\]: is a square symmetric matrix .*give time series"),
         ([*X[:-1], np.linalg.inv(np.cov(X[-1].T))], r"X\[59\]: is a square symmetric matrix"),
-        ([x.T for x in X], r"X\[1\] has \d+ ROIs, but X\[0\] has \d+; .*if rows are the ROIs, transpose"),
+        ([x.T for x in X], r"X\[1\] has \d+ ROIs, but X\[0\] has \d+; .*transpose them if their rows are ROIs"),
         ([*X[:-1], X[-1] + 1j], r"X\[59\]: Complex data not supported"),
         ([np.full_like(X[0], np.nan), *X[1:]], r"X\[0\]: no ROI has signal"),
         ([], "X contains no scans"),
@@ -528,7 +528,7 @@ def test_scans_with_rois_in_rows_are_refused_without_an_atlas(ridge):
     turned = [np.resize(x, (60, 12)).T for x in X]
     with pytest.raises(BrioError, match=r"the 12 rows of the scans seem to be ROIs, .*check_axes=False"):
         BrioClassifier("ridge", device="cpu").fit(turned, Y, sites=SITES)
-    refuse(r"60 ROIs, but the model was fitted to 12 .*if rows are the ROIs, transpose", ridge.predict, turned)
+    refuse(r"60 ROIs, but the model was fitted to 12 .*transpose them if their rows are ROIs", ridge.predict, turned)
 
 
 @pytest.mark.parametrize(
@@ -545,7 +545,7 @@ def test_scans_with_rois_in_rows_are_refused_without_an_atlas(ridge):
         ({"sites": None}, r"needs the site of every scan: .* params=\{'sites': sites\} to cross_validate"),
         (
             {"sites": ["A"] * 60},
-            "sites with both classes: 1 of 1, but a fold needs 2 validation sites and at least 2 source sites",
+            "sites with both classes: 1 of 1, but a model needs 2 validation sites and at least 2 source sites",
         ),
         ({"sites": np.array(["A", "B", "C"])[np.arange(60) // 20]}, "sites with both classes: 3 of 3, but"),
         ({"sites": SITES[:-1]}, "inconsistent numbers of samples"),

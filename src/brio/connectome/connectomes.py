@@ -111,7 +111,7 @@ class Connectomes:
         self._sessions = resampling.list_sessions(cohort)
         n, p = len(cohort), cohort.n_rois
         if p < LEAST_ROIS:
-            raise BrioError(f"cohort '{cohort.name}' has {p} ROI; a connectome needs at least {LEAST_ROIS}")
+            raise BrioError(f"cohort '{cohort.name}' has {p} ROI; use an atlas with at least {LEAST_ROIS}")
         require_memory(
             n * p * p * dtype.itemsize,
             f"{n} connectomes of {p} ROIs need",

@@ -76,9 +76,9 @@ def read_bounded(path: Path, max_bytes: int, remedy: str = REPEAT_JOB) -> bytes:
     except OSError as error:
         raise file_error(path, f"cannot be read ({error.strerror or error})", remedy) from error
     except MemoryError:
-        raise file_error(path, "does not fit into memory", remedy) from None
+        raise file_error(path, "does not fit into memory", "use a machine with more memory") from None
     if len(content) > max_bytes:
-        raise file_error(path, f"is larger than {max_bytes >> 20} MiB, and brio writes no file of this size", remedy)
+        raise file_error(path, f"is larger than {max_bytes >> 20:,} MiB, the limit for this file", remedy)
     return content
 
 
