@@ -255,7 +255,7 @@ def run(
         Folder that :func:`tune` wrote. Methods that were tuned there use the settings that were chosen for each fold.
     settings : dict, optional
         Settings of the methods, the protocol (``protocol.validation_sites``), the audit (``audit.min_frames``) and
-        the harmonisation of sites (``harmonise.kind``).
+        the harmonisation (``harmonise.kind``).
     folds : names, optional
         Test sites to run (under k-fold, fold numbers such as ``"1"``). If ``folds`` is given, the result is marked as
         a smoke run.

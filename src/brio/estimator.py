@@ -551,7 +551,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         return self.predict_table(X, reestimates=reestimates, level=level)[["low", "high"]].to_numpy()
 
     def predict_table(self, X: Any, **options: Any) -> pd.DataFrame:
-        """Predict scans as ``brio predict`` does: a table of probabilities, intervals, agreement, calls and flags."""
+        """Return the table of ``brio predict`` for scans, with probabilities, intervals, agreement and flags."""
         model = self.to_model()
         return predict_scans(model, self._make_cohort(X), device=self.device, **options).table
 

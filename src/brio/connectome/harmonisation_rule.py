@@ -82,7 +82,4 @@ def require_covariates(values: np.ndarray, rule: HarmonisationRule, where: str) 
     for name, column in zip(rule.covariate_names, values.T, strict=True):
         if np.isnan(column).all():
             lack = f"no source scan has a value for {name}, so its effect cannot be learned"
-            remedy = f"leave {name} out of harmonise.covariates"
-            if rule.kind == "combat":  # whose covariates are age and sex, or none
-                remedy = "set harmonise.covariates=false"
-            raise BrioError(f"{where}: {lack}; {remedy}")
+            raise BrioError(f"{where}: {lack}; leave {name} out of harmonise.covariates")

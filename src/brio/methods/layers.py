@@ -237,7 +237,7 @@ class StepLayer(nn.Module):
 
 
 class Identity(StepLayer):
-    """Return the input: a placeholder where a network has no ``StepLayer``."""
+    """Return the input, in place of an optional ``StepLayer``."""
 
     def forward(self, x: Tensor, step: StepContext | None = None) -> Tensor:
         """Return x."""
