@@ -234,8 +234,9 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     validation_sites : int or "auto"
         Number of sites used to choose the epoch of a neural network. The network is then trained again up to that
         epoch on all sites with both classes, unless ``settings={"refit": False}``. If 0, inner folds choose the epoch.
-        ``auto`` means 2 if at least four sites have both classes, and otherwise 0. Closed-form models choose their
-        penalty by inner folds; they use validation sites only with ``settings={"choose_by": "validation"}``.
+        ``auto`` means 2 if at least four sites have both classes, and otherwise 0. Closed-form models, except
+        for ``core-scaffold``, use validation sites only with ``settings={"choose_by": "validation"}``; by default, inner
+        folds choose their penalty.
     settings : dict, optional
         Settings of the method by name, for instance ``{"shrinkage": 0.3}``; ``brio settings METHOD`` lists them.
     device : {"auto", "cpu", "cuda", "cuda-tf32"}
@@ -428,10 +429,10 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     def decision_function(self, X: Any) -> np.ndarray:
         """Compute the logits, as in the column ``logit`` of ``predictions.csv``.
 
-        For most linear models, the logits are margins that were calibrated on inner folds over the source sites. For
-        other models, they are the margins. A loaded model that was adapted to a hospital returns adapted logits.
-        Calibration can change predicted classes: ``brio run`` predicts classes from the margins, and :meth:`predict`
-        from the logits.
+        For ``ridge``, ``svm``, ``tangent-ridge`` and ``fc-tangent-ridge``, the logits are margins that were calibrated
+        on inner folds. For the other methods of brio, they are the margins. A loaded model that was adapted to a
+        hospital returns adapted logits. Calibration can change predicted classes: ``brio run`` predicts classes from
+        the margins, and :meth:`predict` from the logits.
 
         Parameters
         ----------
