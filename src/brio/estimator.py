@@ -235,8 +235,8 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         Number of sites used to choose the epoch of a neural network. The network is then trained again up to that
         epoch on all sites with both classes, unless ``settings={"refit": False}``. If 0, inner folds choose the epoch.
         ``auto`` means 2 if at least four sites have both classes, and otherwise 0. Closed-form models, except
-        for ``core-scaffold``, use validation sites only with ``settings={"choose_by": "validation"}``; by default, inner
-        folds choose their penalty.
+        for ``core-scaffold``, use validation sites only with ``settings={"choose_by": "validation"}``; by default,
+        inner folds choose their penalty.
     settings : dict, optional
         Settings of the method by name, for instance ``{"shrinkage": 0.3}``; ``brio settings METHOD`` lists them.
     device : {"auto", "cpu", "cuda", "cuda-tf32"}
