@@ -334,7 +334,7 @@ def mark_mismatches(rows: pd.DataFrame, reference: str) -> pd.DataFrame:
     of_reference = rows[rows["arm"] == reference]
     if of_reference.duplicated(["fold", "seed"]).any():
         raise BrioError(
-            f"'{reference}' cannot be the reference, because it has several runs with the same fold and seed"
+            f"'{reference}' cannot be the reference: it has several runs with the same fold and seed; keep one of them"
         )
     reference_auc = of_reference.set_index(["fold", "seed"])["validation_auc"]
     fold_and_seed = pd.MultiIndex.from_frame(rows[["fold", "seed"]])
