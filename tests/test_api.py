@@ -43,6 +43,8 @@ def test_a_notebook_shows_the_table_with_what_to_know_about_it(result):
     page = dataclasses.replace(result, summary=warned)._repr_html_()
     assert "warning: a &lt;b&gt;shortcut&lt;/b&gt;" in page
     assert "smoke run" not in page
+    single = dataclasses.replace(result.summary, folds=("site01",), seeds=(0,))
+    assert dataclasses.replace(result, summary=single).notes[0].startswith("1 test site, 1 seed, ")
 
 
 def test_a_result_writes_its_report(result, tmp_path):

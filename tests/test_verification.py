@@ -225,7 +225,7 @@ def test_a_method_of_another_version_is_not_trained_again(copy, tmp_path):
     (folder / "plan.json").write_text(json.dumps(plan))
     words = ("verify", rehash(folder), "--cohort", tmp_path / "cohort")
     assert "keys of runs" in command(*words).out
-    assert "the installed brio has a different version of 'ridge'" in command(*words, "--again", 1).refuse_in_a_line()
+    assert "method 'ridge' has changed since brio" in command(*words, "--again", 1).refuse_in_a_line()
 
 
 def test_labels_sites_and_margins_that_are_not_of_the_cohort_are_found(copy, whole, tmp_path):

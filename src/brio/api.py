@@ -14,7 +14,7 @@ import pandas as pd
 from .cohort import Cohort
 from .console import Progress, silent
 from .errors import BrioError
-from .formatting import MISSING, format_interval, format_number, typeset
+from .formatting import MISSING, format_count, format_interval, format_number, typeset
 from .jobs import JobSpec, run_job, tune_job
 from .jobs.job import Say, ignore
 from .jobs.spec import RECOMMENDED, choose_seeds
@@ -80,13 +80,14 @@ class Result(StoredJob):
     summary : Summary
         For each method, mean scores over test sites (under k-fold, over test folds) with intervals.
     plan : Plan or None
-        Runs, settings and folds, as in ``plan.json``; None if there is no such file.
+        Methods, settings, folds and seeds, as in ``plan.json``; None if there is no such file.
     audit : dict or None
         Findings of the audit; None if the cohort was not audited.
     cohort_facts : dict or None
         Facts about the cohort, as in ``facts.json``; None if there is no such file.
     groups : DataFrame or None
-        Sex of each participant, and whether age and motion are below the median; None if there is no ``groups.csv``.
+        Sex of each participant, and whether age and motion are below the median, as far as they are known; None if
+        there is no ``groups.csv``.
     tuning : TuningRecord or None
         The settings that :func:`brio.tune` chose in this job; None if nothing was tuned.
 
@@ -108,9 +109,9 @@ class Result(StoredJob):
         DataFrame, one row per method
             ``AUC`` is the mean over test sites (under k-fold, over the test folds of all seeds), ``SD`` the standard
             deviation over them, and ``low`` to ``high`` the 95% interval of the mean. ``AUC, pair-weighted`` weights
-            each site by its number of pairs of a patient and a control; ``AUC, seeds averaged`` is computed from
-            margins averaged over seeds. All scores are in percent. ``epochs`` is the largest allowed number of epochs,
-            and ``K`` the number of re-estimates of each scan.
+            each site by its number of pairs of a patient and a control (NaN under k-fold); ``AUC, seeds averaged`` is
+            computed from margins averaged over seeds. All scores are in percent. ``epochs`` is the largest allowed
+            number of epochs, and ``K`` the number of re-estimates of each source scan; None for methods without.
         """
         rows = {}
         for name, method in self.summary.methods.items():
@@ -135,9 +136,9 @@ class Result(StoredJob):
     def notes(self) -> list[str]:
         """Notes on the table: the size of the job, folds without an AUC, and warnings."""
         summary = self.summary
-        units = "test sites" if summary.protocol == "loso" else "test folds"
-        seeds = f"{len(summary.seeds)} seed{'s' if len(summary.seeds) > 1 else ''}"
-        return [f"{len(summary.folds)} {units}, {seeds}, {summary.n_scans} scans", *summary.cautions]
+        units = format_count(len(summary.folds), "test site" if summary.protocol == "loso" else "test fold")
+        seeds = format_count(len(summary.seeds), "seed")
+        return [f"{units}, {seeds}, {summary.n_scans} scans", *summary.cautions]
 
     def text_table(self) -> tuple[list[str], list[list[str]]]:
         """Format the table as text, for a terminal or a page.
@@ -165,8 +166,8 @@ class Result(StoredJob):
         path : path, optional
             File to write; by default ``report.html`` in the folder of the job.
         predictions : sequence of paths, optional
-            Folders that :func:`brio.predict` wrote for new scans with labels. The report compares the scores at these
-            scans with the scores expected from the evidence of the model.
+            Folders that :func:`brio.predict` wrote for new scans with labels. The report compares the scores of these
+            predictions with those expected from the evidence of the model.
 
         Returns
         -------
@@ -254,9 +255,10 @@ def run(
         Folder that :func:`tune` wrote. Methods that were tuned there use the settings that were chosen for each fold.
     settings : dict, optional
         Settings of the methods, the protocol (``protocol.validation_sites``), the audit (``audit.min_frames``) and
-        the harmonisation of sites (``harmonise.kind``).
+        the harmonisation (``harmonise.kind``).
     folds : names, optional
-        Test sites (under k-fold, numbers of folds) to run. If ``folds`` is given, the result is marked as a smoke run.
+        Test sites to run (under k-fold, fold numbers such as ``"1"``). If ``folds`` is given, the result is marked as
+        a smoke run.
     companions : cohorts
         Cohorts with the same participants in other atlases. A scan that the audit excludes from a companion is excluded
         from ``cohort``, too.
@@ -346,11 +348,11 @@ def tune(
         Largest number of configurations of each method, including the default.
     oracle : bool
         Whether to also write the AUC of every configuration on the test scans, and the mean over folds of the highest
-        one. This mean uses test labels, so it is an upper bound and not a result.
+        one. This mean uses test labels, so it is an upper bound for these configurations, not a result.
     **options
         ``label``, ``protocol``, ``seeds``, ``settings``, ``folds``, ``companions``, ``exclude``, ``device``,
-        ``runs_per_stack``, ``checkpoint_every`` and ``records_only``, as in :func:`brio.run`; the default is one seed.
-        Settings that you give are not tuned.
+        ``runs_per_stack``, ``checkpoint_every`` and ``records_only``, as in :func:`brio.run`; ``seeds`` is 1 by
+        default. Settings that you give are not tuned.
 
     Returns
     -------
@@ -404,7 +406,8 @@ def study(
         Label to use instead of the cohort's own, as ``label`` in :func:`brio.run`. Only the study ``labels`` takes
         several.
     reuse : paths, optional
-        Folders that :func:`run` or :func:`tune` wrote. The study uses their results instead of training again.
+        Folders that :func:`run` or :func:`tune` wrote. The study uses their results instead of training again, except
+        where it needs the weights of a run.
     seeds : int
         Number of seeds. With fewer than three seeds, the study is marked as a smoke run.
     progress, say
@@ -461,7 +464,7 @@ def fit(
     say: Say = ignore,
     **options: Any,
 ) -> Model:
-    """Fit a method to all sites of a cohort, and return a model that other sites can use.
+    """Fit a method to a cohort, and return a model that other sites can use.
 
     Parameters
     ----------
@@ -613,7 +616,7 @@ def predict(
     with open_scratch_folder() as place:
         fitted = load_model(model) if isinstance(model, str | Path) else model
         if isinstance(scans, Cohort) and options:
-            raise BrioError(f"{min(options)}: not available if scans is a Cohort; give the path of the scans instead")
+            raise BrioError(f"{min(options)}: not available if scans is a Cohort; leave it out")
         if not isinstance(scans, Cohort):
             from .cohort.readers import read_scans_to_predict
 

@@ -22,14 +22,15 @@ def read_configuration(path: Path, remedy: str = START) -> dict[str, Any]:
     """Read a TOML file."""
     try:
         if path.exists() and (not path.is_file() or path.stat().st_size > MAX_BYTES):  # a pipe would wait for a writer
-            raise BrioError(f"{path}: is not a TOML file; {remedy}")
+            raise BrioError(f"{path}: is not a TOML file of at most {MAX_BYTES >> 20} MiB; {remedy}")
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except BrioError:
         raise
     except RecursionError as error:
-        raise BrioError(f"{path}: cannot be read as TOML (it is nested too deeply)") from error
+        raise BrioError(f"{path}: cannot be read as TOML (it is nested too deeply); {remedy}") from error
     except ValueError as error:  # no TOML, no UTF-8, or a number of thousands of digits
-        raise BrioError(f"{path}: is not TOML ({error}); put text in quotes; {remedy}") from error
+        hint = "" if isinstance(error, UnicodeError) else "; text needs quotes"
+        raise BrioError(f"{path}: is not TOML ({error}{hint}); {remedy}") from error
     except OSError as error:
         raise BrioError(f"{path}: cannot be read ({error.strerror}); {remedy}") from error
 

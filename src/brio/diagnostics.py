@@ -189,7 +189,9 @@ def site_discrepancy(
     """
     names, members = group_by_cell(site, label)
     if len(names) < 2:
-        raise BrioError(f"the discrepancy between sites needs at least two source sites, but there is {len(names)}")
+        raise BrioError(
+            "the discrepancy between sites needs at least two source sites, but there is one; add source sites"
+        )
     unit = torch.nn.functional.normalize(torch.as_tensor(representation).to(device, torch.float64), dim=-1)
     square = unit.square().sum(-1)
     cost = (square[:, None] + square - 2.0 * unit @ unit.T).clamp_min(0.0).fill_diagonal_(0.0)  # [n, n]
@@ -332,7 +334,7 @@ def mark_mismatches(rows: pd.DataFrame, reference: str) -> pd.DataFrame:
     of_reference = rows[rows["arm"] == reference]
     if of_reference.duplicated(["fold", "seed"]).any():
         raise BrioError(
-            f"'{reference}' cannot be the reference, because it has several runs with the same fold and seed"
+            f"'{reference}' cannot be the reference: it has several runs with the same fold and seed; keep one of them"
         )
     reference_auc = of_reference.set_index(["fold", "seed"])["validation_auc"]
     fold_and_seed = pd.MultiIndex.from_frame(rows[["fold", "seed"]])
@@ -604,7 +606,9 @@ def collect_repeated_margins(frozen: FrozenRuns) -> RepeatedMargins:
         parts.setdefault(fitted.run.seed, []).append((scans, full, reestimated))
     if not parts:
         names = ", ".join(dict.fromkeys(fitted.run.fold.name for fitted in frozen.fitted))
-        raise BrioError(f"no participant has several test scans in the folds {names}; choose other folds")
+        raise BrioError(
+            f"no participant has several test scans (folds: {names}); choose other folds, or add repeated scans"
+        )
     by_seed = [[np.concatenate(field) for field in zip(*folds, strict=True)] for folds in parts.values()]
     sorted_by_scan = [[field[np.argsort(scans)] for field in (scans, *fields)] for scans, *fields in by_seed]
     scans, full, reestimated = (np.stack(field, axis=1) for field in zip(*sorted_by_scan, strict=True))

@@ -65,7 +65,7 @@ def convert_scans(X: Any) -> list[np.ndarray]:
     n_rois = scans[0].shape[1]
     for i, scan in enumerate(scans):
         if scan.shape[1] != n_rois:
-            turned = "; if rows are the ROIs, transpose them" if len({len(one) for one in scans}) == 1 else ""
+            turned = ", or transpose them if their rows are ROIs" if len({len(one) for one in scans}) == 1 else ""
             problem = f"X[{i}] has {scan.shape[1]} ROIs, but X[0] has {n_rois}"
             raise BrioError(f"{problem}; use one atlas for all scans{turned}")
     return scans
@@ -91,7 +91,7 @@ def _convert_scan(item: Any, where: str) -> np.ndarray:
 
 def convert_connectomes(X: Any) -> list[np.ndarray]:
     """Convert correlations [n, P, P], or correlations that nilearn vectorised [n, edges], to Fisher z [P, P]."""
-    needed = "kind='connectome' needs correlations of shape (n, ROIs, ROIs), or as nilearn vectorises them"
+    needed = "kind='connectome' needs correlations, as an array (n, ROIs, ROIs) or vectorised by nilearn"
     try:
         values = np.ma.filled(np.ma.asarray(X).astype(np.float64, casting="same_kind"), np.nan)
     except (TypeError, ValueError):
@@ -103,7 +103,7 @@ def convert_connectomes(X: Any) -> list[np.ndarray]:
         raise BrioError("X contains no connectomes")
     largest = np.abs(matrices[np.isfinite(matrices)]).max(initial=0.0)
     if largest > 1 + 1e-3:
-        beyond = f"X contains values with an absolute value up to {largest:.3g}, which are not correlations"
+        beyond = f"X contains absolute values up to {largest:.3g}, but correlations are at most 1"
         raise BrioError(f"{beyond}; use ConnectivityMeasure(kind='correlation')")
     return [convert_fc(matrix.clip(-1, 1), "correlation", f"X[{i}]") for i, matrix in enumerate(matrices)]
 
@@ -155,7 +155,7 @@ def encode_labels(y: Any) -> tuple[np.ndarray, np.ndarray]:
 def build_labelled_cohort(X: Any, y: Any, sites: Any, kind: str = "scans") -> tuple[Cohort, np.ndarray]:
     """Build the cohort that an estimator is fitted to.
 
-    Shapes: X [T_i, P], or connectomes; returns classes [2].
+    Shapes: X [T_i, P], or connectomes [n, P, P] or [n, edges]; returns classes [2].
     """
     if kind not in CONVERT:
         raise BrioError(f"kind={kind!r}: give {' or '.join(map(repr, CONVERT))}")
@@ -229,17 +229,18 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         ``ConnectivityMeasure``. Methods that need frames, such as BRIO, do not accept connectomes. With connectomes,
         the model cannot be saved or explained, and it has no prediction intervals.
     random_state : int, RandomState or None
-        An integer is used as the seed, as in ``brio fit``; otherwise the seed is drawn. The seed determines the
-        validation sites, the initial weights, the batches and the re-estimates.
+        An integer is used as the seed; otherwise the seed is drawn. The seed determines the validation sites, the
+        initial weights, the batches and the re-estimates.
     validation_sites : int or "auto"
-        Number of sites used to choose the epoch of a neural network. The network is then trained again on all sites
-        with both classes up to that epoch, unless ``settings={"refit": False}``. If 0, inner folds choose the epoch.
-        ``auto`` means 2 if at least four sites have both classes, and otherwise 0. Closed-form models choose their
-        penalty by inner folds; they use validation sites only with ``settings={"choose_by": "validation"}``.
+        Number of sites used to choose the epoch of a neural network. The network is then trained again up to that
+        epoch on all sites with both classes, unless ``settings={"refit": False}``. If 0, inner folds choose the epoch.
+        ``auto`` means 2 if at least four sites have both classes, and otherwise 0. Closed-form models, except
+        for ``core-scaffold``, use validation sites only with ``settings={"choose_by": "validation"}``; by default,
+        inner folds choose their penalty.
     settings : dict, optional
         Settings of the method by name, for instance ``{"shrinkage": 0.3}``; ``brio settings METHOD`` lists them.
     device : {"auto", "cpu", "cuda", "cuda-tf32"}
-        Device for the computation. ``auto`` uses a GPU if there is one; ``cuda-tf32`` uses a GPU and rounds matrix
+        Device for the computation. ``auto`` uses a GPU if there is one; ``cuda-tf32`` uses a GPU, with TF32 for matrix
         products in neural networks.
     verbose : bool
         Whether to print progress.
@@ -263,7 +264,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         have only one class.
     validation_auc_ : float
         AUC on the validation sites at the chosen epoch or penalty; without validation sites, the AUC on the inner
-        folds. It is the best of several values, so it is optimistic.
+        folds. As the best of several values, it is usually optimistic.
     selected_epoch_ : int or None
         Chosen epoch, counted from 1; None if the method has no epochs.
     block_length_ : float or None
@@ -323,7 +324,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     ...     cross_val_score(model, X, y, scoring="roc_auc", cv=cv, params={"sites": sites})
     array([1., 1., 1., 1., 1., 1.])
 
-    In a pipeline, the estimator can follow nilearn's connectomes:
+    In a pipeline, the estimator can follow nilearn's ``ConnectivityMeasure``:
 
     >>> from nilearn.connectome import ConnectivityMeasure
     >>> from sklearn.covariance import EmpiricalCovariance
@@ -374,7 +375,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
     def fit(self, X: Any, y: Any = None, *, sites: Any = None) -> BrioClassifier:
-        """Fit the model to scans of several sites. Sites with only one class are not used, and lead to a warning.
+        """Fit the model to scans of one or more sites. Sites with only one class are not used, and lead to a warning.
 
         Parameters
         ----------
@@ -428,10 +429,10 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     def decision_function(self, X: Any) -> np.ndarray:
         """Compute the logits, as in the column ``logit`` of ``predictions.csv``.
 
-        For most linear models, the logits are margins that were calibrated on inner folds over the source sites. For
-        other models, they are the margins. A loaded model that was adapted to a hospital returns adapted logits.
-        Calibration can change predicted classes: ``brio run`` predicts classes from the margins, and :meth:`predict`
-        from the logits.
+        For ``ridge``, ``svm``, ``tangent-ridge`` and ``fc-tangent-ridge``, the logits are margins that were calibrated
+        on inner folds. For the other methods of brio, they are the margins. A loaded model that was adapted to a
+        hospital returns adapted logits. Calibration can change predicted classes: ``brio run`` predicts classes from
+        the margins, and :meth:`predict` from the logits.
 
         Parameters
         ----------
@@ -511,7 +512,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         """Compute the contributions of the connectome factors to the margins, Eq. (10).
 
         ``contributions(X).sum(1) / sqrt(J) + intercept_`` equals :meth:`decision_function`. Of the methods of brio,
-        only BRIO and its ablations have factors.
+        only BRIO and its variants have factors.
 
         Parameters
         ----------
@@ -551,14 +552,14 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         return self.predict_table(X, reestimates=reestimates, level=level)[["low", "high"]].to_numpy()
 
     def predict_table(self, X: Any, **options: Any) -> pd.DataFrame:
-        """Predict scans as ``brio predict`` does: a table of probabilities, intervals, agreement, calls and flags."""
+        """Return the table of ``brio predict`` for scans, with probabilities, intervals, agreement and flags."""
         model = self.to_model()
         return predict_scans(model, self._make_cohort(X), device=self.device, **options).table
 
     def explain(
         self, X: Any = None, *, reestimates: int = EXPLAINED_REESTIMATES, sites: bool = False
     ) -> ModelExplanation:
-        """Explain the model as ``brio explain`` does: coefficients, patterns, regions, factors and stability."""
+        """Explain the model as ``brio explain`` does."""
         model = self.to_model()
         own = self._training_scans if sites else None
         cohort = own if X is None else self._make_cohort(X)
@@ -568,13 +569,15 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     def to_model(self) -> Model:
         """Return the fitted model for use at new hospitals.
 
-        The first call computes the ranges of the source scans, by which new scans are flagged, and the factor by which
-        prediction intervals are widened.
+        The first call after :meth:`fit` computes the ranges of the source scans, by which new scans are flagged, and
+        the factor by which prediction intervals are widened.
         """
         check_is_fitted(self)
         if self._model is None:
             if self._training_scans is None:
-                raise BrioError("a pickled copy lacks the scans it was fitted to; call save() before pickling or refit")
+                raise BrioError(
+                    "a pickled copy lacks the scans it was fitted to; call save() before pickling, or fit again"
+                )
             cohort, compute = self._training_scans, resolve_device(self.device)
             if holds_fc(cohort.participants):
                 raise BrioError("save, explain and intervals need frames, which connectomes lack; fit to time series")

@@ -79,7 +79,9 @@ def require_memory(n_bytes: float, what: str, advice: str, free: int | None = No
     """Raise an error if something does not fit into memory."""
     there = find_free_memory() if free is None else free
     if there is not None and n_bytes > there:
-        raise BrioError(f"{what} about {format_bytes(n_bytes)} of memory, but {format_bytes(there)} is free; {advice}")
+        raise BrioError(
+            f"{what} about {format_bytes(n_bytes)} of memory, but only {format_bytes(there)} is free; {advice}"
+        )
 
 
 def require_disk(n_bytes: float, path: Path, what: str, advice: str) -> None:

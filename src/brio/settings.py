@@ -96,9 +96,9 @@ def log_uniform(low: float, high: float) -> Space:
 
 
 def draw_configurations(settings: Any, budget: int, fixed: dict[str, Any] | None = None) -> list[dict[str, Any]]:
-    """Draw configurations of the tunable settings of a method; the first one is the default.
+    """Draw configurations of the tunable settings of a method; the first one is that of ``settings``.
 
-    Each value depends only on the name of its setting and the number of the draw. A configuration that repeats an
+    Each value is determined by its setting and the number of the draw. A configuration that repeats an
     earlier one, or that the settings reject, is replaced by the next draw.
     """
     from . import draws  # imports numpy, for which nobody who asks for help should wait

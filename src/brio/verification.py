@@ -269,7 +269,7 @@ def _train_again(
             method = planned[key].method
             if method.version != plan.methods[method.name].version:
                 raise BrioError(
-                    f"the installed brio has a different version of '{method.name}'; verify with brio {plan.brio}"
+                    f"method '{method.name}' has changed since brio {plan.brio} wrote this job; use that version"
                 )
             # the last bits of a network follow those that are trained beside it, and training magnifies them
             is_network = method.facts.epochs is not None

@@ -10,7 +10,8 @@ from typer.main import get_command
 from brio.cli import app
 from brio.cli.config_file import find_kinds, list_options
 from brio.cohort.simulate import Simulation, simulate
-from brio.configuration import flatten_settings, format_settings, format_value, read_value
+from brio.configuration import flatten_settings, format_settings, format_value, read_configuration, read_value
+from brio.errors import BrioError
 from brio.jobs import JobSpec
 from brio.jobs.job import prepare_job
 from brio.jobs.plan import build_plan
@@ -192,3 +193,12 @@ def test_an_odd_file_is_refused_in_one_line_that_names_it(brio, here, text):
     said = brio("run", "cohort", "--config", "study.toml", "--method", "ridge", "--out", "new")
     assert said.refuse_in_a_line().startswith("brio: study.toml: ")
     assert not (here / "new").exists()
+
+
+def test_a_file_that_is_no_toml_is_refused_with_a_remedy_that_applies(tmp_path):
+    path = tmp_path / "study.toml"
+    for content, hint in ((b"label = age\n", True), (b"# \xff\n", False), (b"a = " + b"[" * 5000, False)):
+        path.write_bytes(content)
+        with pytest.raises(BrioError, match="'brio config COMMAND' prints a file to start from") as told:
+            read_configuration(path)
+        assert ("text needs quotes" in str(told.value)) == hint

@@ -79,7 +79,10 @@ MISTAKES = [
     ("tune cohort --method ridge --out job", "job: contains a job that 'brio tune' did not write"),
     # options in a file
     ("run --config nowhere.toml", "nowhere.toml: cannot be read (No such file or directory); 'brio config COMMAND'"),
-    ("run --config scans", "brio: scans: is not a TOML file; 'brio config COMMAND' prints a file to start from\n"),
+    (
+        "run --config scans",
+        "brio: scans: is not a TOML file of at most 1 MiB; 'brio config COMMAND' prints a file to start from\n",
+    ),
     (f"{RUN} --engine cloud", "engine 'cloud' is unknown"),
     (f"{RUN} --engine dask --shard 1/2", "--shard cannot be used with --engine dask; leave out --shard"),
     (f"{RUN} --engine dask --slurm none.toml", "none.toml: cannot be read (No such file or directory); --slurm takes"),

@@ -130,7 +130,7 @@ def test_a_copy_is_found_whatever_its_scale():
 
 
 def test_one_roi_is_refused_where_connectomes_are_made():
-    refuse("has 1 ROI; a connectome needs at least 2", Connectomes, make_degenerate("one ROI"))
+    refuse("has 1 ROI; use an atlas with at least 2", Connectomes, make_degenerate("one ROI"))
 
 
 def test_combat_of_one_feature_shifts_sites_to_one_mean():

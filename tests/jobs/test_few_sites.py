@@ -166,14 +166,14 @@ REFUSED = [
     (1, 0, 6, "fit", RIDGE, ["at least 2 sites", "--protocol kfold"]),
     (2, 0, 3, "fit", [*RIDGE, "--evaluate"], ["at least 3 sites", "there are 2", "leave out --evaluate"]),
     (2, 0, 3, "study", ["ablation"], ["at least 3 sites", "use --protocol kfold"]),
-    (2, 0, 3, "study", ["agreement"], ["at least 3 sites", "use --protocol kfold with another study"]),
+    (2, 0, 3, "study", ["agreement"], ["at least 3 sites", "use --protocol kfold with a study that supports it"]),
     (
         2,
         0,
         3,
         "study",
         ["retention", "--protocol", "kfold"],
-        ["leaves sites out and does not support k-fold", "ablation"],
+        ["does not support k-fold", "ablation"],
     ),
 ]
 

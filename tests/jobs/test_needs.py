@@ -88,7 +88,7 @@ def test_a_job_that_does_not_fit_into_memory_is_refused_before_it_writes(cohort,
 
 def test_connectomes_and_simulations_that_do_not_fit_are_refused(cohort, monkeypatch):
     monkeypatch.setattr(machine, "find_free_memory", lambda: 1000)
-    refuse(r"30 connectomes of 8 ROIs need about 7\.7 kB of memory, but 1 kB is free", Connectomes, cohort)
+    refuse(r"30 connectomes of 8 ROIs need about 7\.7 kB of memory, but only 1 kB is free", Connectomes, cohort)
     with pytest.raises(BrioError, match="scans of this size needs about"):
         simulate(Simulation(n_sites=10_000, per_class=100_000, n_rois=10_000, frames=1_000_000))
 

@@ -181,7 +181,7 @@ def short_job(tmp_path_factory):
     [
         (
             "return out.logit",
-            r"wrong.py, method '.*': RuntimeError: .*its loss must be a single number, not of shape",
+            r"wrong.py, method '.*': RuntimeError: .*its loss must be a single number, but has shape",
         ),
         ("1 / 0", r"wrong.py, line \d+, method '.*': ZeroDivisionError: division by zero"),
     ],

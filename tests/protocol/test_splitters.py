@@ -129,6 +129,6 @@ def test_other_refusals():
     refuse("pass the labels as y", next, SiteStratifiedKFold(3).split(SCANS, None, SITES))
     for n_splits in (1, 41):
         split = SiteStratifiedKFold(n_splits).split(SCANS, LABELS, SITES)
-        refuse(f"n_splits={n_splits}, but it must be between 2 and 40, the number of scans", next, split)
+        refuse(f"n_splits={n_splits}, but it must be a whole number from 2 to 40, the number of scans", next, split)
     pairs = SiteStratifiedKFold(21, participants=np.arange(40) // 2).split(SCANS, LABELS, SITES)
-    refuse("n_splits=21, but it must be between 2 and 20, the number of participants", next, pairs)
+    refuse("n_splits=21, but it must be a whole number from 2 to 20, the number of participants", next, pairs)

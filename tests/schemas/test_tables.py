@@ -4,6 +4,7 @@ import csv
 import io
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import Mock
 
 import pandas as pd
 import pytest
@@ -128,3 +129,12 @@ def test_files_that_are_too_large_or_no_files_are_refused(tmp_path):
     endless.symlink_to("/dev/zero")
     refuse(r"endless\.json: is not a regular file", read_bounded, endless, 64 << 20)
     refuse("cannot be read", read_bounded, tmp_path / "absent.json", 64 << 20)
+
+
+def test_a_file_that_this_machine_cannot_read_is_not_blamed_on_its_job(tmp_path, monkeypatch):
+    path = tmp_path / "plan.json"
+    path.write_text("{}")
+    monkeypatch.setattr("brio.schemas.os.fstat", Mock(side_effect=MemoryError))
+    refuse(r"plan\.json: does not fit into memory; use a machine with more memory", read_bounded, path, 64 << 20)
+    monkeypatch.setattr("brio.schemas.os.fstat", Mock(side_effect=PermissionError(13, "Permission denied")))
+    refuse(r"cannot be read \(Permission denied\); make it readable", read_bounded, path, 64 << 20)

@@ -71,7 +71,7 @@ def fill_disk(number: int, run: Callable[[], Said]) -> None:
     with failing(number):
         said = run()
     if said.status != 0:  # the very last steps may fail without harm
-        assert "the disk is full; free some space and run the same command again" in said.refuse_in_a_line()
+        assert "the disk is full; free some space and try again" in said.refuse_in_a_line()
     assert not list(Path().rglob("*.partial"))
 
 

@@ -111,7 +111,7 @@ class Connectomes:
         self._sessions = resampling.list_sessions(cohort)
         n, p = len(cohort), cohort.n_rois
         if p < LEAST_ROIS:
-            raise BrioError(f"cohort '{cohort.name}' has {p} ROI; a connectome needs at least {LEAST_ROIS}")
+            raise BrioError(f"cohort '{cohort.name}' has {p} ROI; use an atlas with at least {LEAST_ROIS}")
         require_memory(
             n * p * p * dtype.itemsize,
             f"{n} connectomes of {p} ROIs need",
@@ -140,7 +140,7 @@ class Connectomes:
                 problem = f"{format_count(len(frames), 'valid frame')}, but at least {LEAST_FRAMES} are needed"
                 problem = problem if alive[i].any() else "no ROI has signal"
                 problem = "all correlations are 0 or missing" if self.without_frames else problem
-                raise BrioError(f"participant {cohort.ids[i]}: {problem}; exclude the scan, as 'brio audit' proposes")
+                raise BrioError(f"participant {cohort.ids[i]}: {problem}; exclude the scan")
             return frames
 
         if self.device.type == "cpu" and not self.without_frames:

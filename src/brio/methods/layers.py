@@ -18,7 +18,7 @@ from ..training.random_numbers import drop_out
 
 @dataclass(frozen=True)
 class GraphSettings(NeuralSettings):
-    """Settings that all graph networks share.
+    """Settings that most graph networks share.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ def build_profiles(scans: Scans) -> Tensor:
 
 
 def select_strong_edges(scans: Scans) -> Tensor:
-    """Select the strongest edges of each scan: the share of its edges that the setting ``edge_share`` gives.
+    """Select the strongest edges of each scan; the setting ``edge_share`` is their share of all edges.
 
     Parameters
     ----------
@@ -237,7 +237,7 @@ class StepLayer(nn.Module):
 
 
 class Identity(StepLayer):
-    """Return the input: a placeholder where a network has no ``StepLayer``."""
+    """Return the input, in place of an optional ``StepLayer``."""
 
     def forward(self, x: Tensor, step: StepContext | None = None) -> Tensor:
         """Return x."""
@@ -321,8 +321,8 @@ class Linear(nn.Linear):
 class LayerNorm(nn.LayerNorm):
     """Layer normalisation of the last axis; its parameters are those of ``torch.nn.LayerNorm``.
 
-    On a GPU, where no gradient is needed, the layer uses plain reductions, which are faster for short rows than the
-    kernel of torch.
+    On a GPU, if no gradient is needed, the layer uses plain reductions, which are faster for short rows than torch's
+    kernel.
 
     Examples
     --------

@@ -96,7 +96,9 @@ def leave_one_site_out(cohort: Cohort, seed: int, validation_sites: int = 2) -> 
                 lower = f"lower it to {len(usable) - LEAST_SOURCE_SITES}, or add sites"
                 advice = f"leave out protocol.validation_sites, {lower}"
             counts = f"{format_count(len(usable), 'other site has', 'other sites have')} both classes"
-            _refuse_too_few_sites(f"test site {test}: {counts}", validation_sites, LEAST_SOURCE_SITES, advice)
+            _refuse_too_few_sites(
+                f"test site {test}: {counts}, but a fold", validation_sites, LEAST_SOURCE_SITES, advice
+            )
         folds.append(_split_sites(cohort, str(test), usable[validation_sites:], usable[:validation_sites], [str(test)]))
     return sorted(folds, key=lambda f: f.name)
 
@@ -118,7 +120,7 @@ def _split_sites(cohort: Cohort, name: str, source: list[str], validation: list[
 
 def _refuse_too_few_sites(counts: str, validation: int, source: int, advice: str) -> Never:
     parts = [format_count(validation, "validation site"), f"at least {format_count(source, 'source site')}"]
-    raise BrioError(f"{counts}, but a fold needs {' and '.join(parts if validation else parts[1:])}; {advice}")
+    raise BrioError(f"{counts} needs {' and '.join(parts if validation else parts[1:])}; {advice}")
 
 
 def make_training_fold(cohort: Cohort, seed: int, validation_sites: int | str | Sequence[str]) -> Fold:
@@ -149,7 +151,7 @@ def make_training_fold(cohort: Cohort, seed: int, validation_sites: int | str | 
     least = LEAST_SOURCE_SITES if wanted else 1  # one site teaches what inner folds over its participants choose
     if len(two_class_sites) < wanted + least:
         advice = "use fewer validation sites, or add sites" if wanted else MORE
-        counts = f"sites with both classes: {len(two_class_sites)} of {len(ring)}"
+        counts = f"sites with both classes: {len(two_class_sites)} of {len(ring)}, but a model"
         _refuse_too_few_sites(counts, wanted, least, advice)
     return _split_sites(cohort, "all", [name for name in two_class_sites if name not in validation], validation, [])
 

@@ -42,7 +42,7 @@ class LeaveOneSiteOut(_SiteSplitter):
     Sites with only one class are test sites, too. Their AUC is undefined: a warning names these sites, and
     scikit-learn's scorer reports NaN.
 
-    :class:`~brio.BrioClassifier` draws its validation sites from the training sites.
+    :class:`~brio.BrioClassifier` draws validation sites, if it needs any, from the training sites.
 
     Examples
     --------
@@ -93,7 +93,7 @@ class LeaveOneSiteOut(_SiteSplitter):
 class SiteStratifiedKFold(_SiteSplitter):
     """Split scans into K folds, with every site and class distributed over the folds as evenly as possible.
 
-    Training and test scans come from the same sites, so scores are for new participants at known sites.
+    Training and test scans come from the same sites, so scores do not apply to other sites.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ class SiteStratifiedKFold(_SiteSplitter):
             ids = index_participants(self.participants)[1]
         most, what = len(np.unique(ids)), "scans" if self.participants is None else "participants"
         if not isinstance(self.n_splits, numbers.Integral) or not 2 <= self.n_splits <= most:
-            problem = f"n_splits={self.n_splits}, but it must be between 2 and {most}, the number of {what}"
+            problem = f"n_splits={self.n_splits}, but it must be a whole number from 2 to {most}, the number of {what}"
             raise BrioError(f"SiteStratifiedKFold: {problem}")
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         fold = assign_stratified_folds(ids, sites, np.asarray(y), self.n_splits, seed)

@@ -74,11 +74,12 @@ def read_bounded(path: Path, max_bytes: int, remedy: str = REPEAT_JOB) -> bytes:
             # memory is reserved for all that is asked for, so no more than the file has
             content = file.read(min(os.fstat(file.fileno()).st_size, max_bytes) + 1)
     except OSError as error:
-        raise file_error(path, f"cannot be read ({error.strerror or error})", remedy) from error
+        how = "make it readable" if isinstance(error, PermissionError) else remedy
+        raise file_error(path, f"cannot be read ({error.strerror or error})", how) from error
     except MemoryError:
-        raise file_error(path, "does not fit into memory", remedy) from None
+        raise file_error(path, "does not fit into memory", "use a machine with more memory") from None
     if len(content) > max_bytes:
-        raise file_error(path, f"is larger than {max_bytes >> 20} MiB, and brio writes no file of this size", remedy)
+        raise file_error(path, f"is larger than {max_bytes >> 20:,} MiB, the limit for this file", remedy)
     return content
 
 

@@ -184,11 +184,11 @@ def explain_failure(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            remedy = "free some space and run the same command again"
+            remedy = "free some space and try again"
             raise BrioError(f"{path}: cannot be written because the disk is full; {remedy}") from error
         reason = error.strerror or str(error)
         denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
-        remedy = f"{'make its folder writable' if denied else 'correct this'}, then run the same command again"
+        remedy = f"{'make its folder writable' if denied else 'correct this'}, then try again"
         raise BrioError(f"{path}: cannot be written ({reason}); {remedy}") from error
 
 
@@ -236,7 +236,9 @@ def _encode_text(path: Path, content: str | bytes) -> bytes:
     try:
         return content.encode() if isinstance(content, str) else content
     except UnicodeEncodeError as error:
-        raise BrioError(f"{path}: cannot be written because a name in it is not valid UTF-8; rename it") from error
+        raise BrioError(
+            f"{path}: cannot be written because a name in it is not valid UTF-8; change this name"
+        ) from error
 
 
 def _refuse_special(path: Path) -> None:

@@ -120,21 +120,21 @@ def run_study_shard(name: str, context: StudyContext) -> bool:
 def _select_studies(name: str, context: StudyContext) -> list[Study]:
     """Return the studies that a name stands for; raise an error if one cannot be made under the protocol."""
     selected = [_STUDIES[key] for key in PAPER] if name == "paper" else [find_study(name)]
-    by_kfold = f"studies that support k-fold: {', '.join(one.name for one in list_studies() if one.kfold)}"
+    by_kfold = ", ".join(one.name for one in list_studies() if one.kfold)
     protocol, n_sites = context.job.spec.protocol, len(find_two_class_sites(context.cohort))
     for study in selected:
         if protocol == "kfold" and not study.kfold:
             raise BrioError(
-                f"study '{study.name}' leaves sites out and does not support k-fold; use --protocol loso, which needs "
-                f"at least {LEAST_SITES} sites with both classes ({by_kfold})"
+                f"study '{study.name}' does not support k-fold; use --protocol loso and at least {LEAST_SITES} sites "
+                f"with both classes, or a study that supports k-fold ({by_kfold})"
             )
         if n_sites < LEAST_SITES and "loso" in (
             {context.protocol_of(a) for a in study.list_arms(context)} or {protocol}
         ):
             raise BrioError(
                 f"study '{study.name}' leaves sites out and needs at least {LEAST_SITES} sites with both classes, but "
-                f"there {'is' if n_sites == 1 else 'are'} {n_sites}; add sites, or use "
-                f"--protocol kfold{'' if study.kfold else ' with another study'} ({by_kfold})"
+                f"there {'is' if n_sites == 1 else 'are'} {n_sites}; add sites, or use --protocol kfold"
+                + ("" if study.kfold else f" with a study that supports it ({by_kfold})")
             )
     return selected
 

@@ -87,7 +87,7 @@ def describe_differences(
     write = write or (lambda points: f"{format_signed(points)} points")
     compared = summary.dropna(subset=[column])
     if compared.empty:
-        return [f"There is no other method to compare with {name}."]
+        return [f"No method could be compared with {name}."]
 
     def list_arms(arms: pd.DataFrame) -> str:
         return ", ".join(

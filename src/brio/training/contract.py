@@ -880,7 +880,9 @@ class Method(ABC):
         BrioError
             If the method has no factors.
         """
-        raise BrioError(f"method '{self.name}' has no connectome factors, hence no contributions; use a BRIO method")
+        raise BrioError(
+            f"method '{self.name}' has no connectome factors, so no contributions; use 'brio' or a variant of it"
+        )
 
     def intercept(self, fitted: FittedRun) -> float | None:
         """Return the part of a margin to which no factor contributes; None if the method has no factors."""

@@ -393,7 +393,7 @@ class Stack:
         losses = mapped(self.params, self.buffers, self.state, scans_of_runs, *self._weights, key)
         if losses.shape != (len(self),):  # it would be broadcast against the runs and mix them
             shape = tuple(losses.shape[1:])
-            raise RuntimeError(f"method '{self.method.name}': its loss must be a single number, not of shape {shape}")
+            raise RuntimeError(f"method '{self.method.name}': its loss must be a single number, but has shape {shape}")
         return losses
 
     @torch.no_grad()

@@ -131,7 +131,7 @@ class Trainer:
                     finished = [[_to_tree(fitted) for fitted in fitted_runs] for fitted_runs in self._finished]
                     self._store.save(StackCheckpoint.of_tree({"now": now.to_tree(), "finished": finished}))
         raise BrioError(
-            f"method '{method.name}': no checkpoint can be chosen; its last stage must be selectable and have an epoch"
+            f"method '{method.name}' ends without a checkpoint to choose; make its last stage selectable, with an epoch"
         )
 
 
@@ -280,8 +280,8 @@ class BestValidationEpoch(CheckpointChoice):
             scans = run.fold.validation
             if len(np.unique(cohort.labels[scans])) < 2:
                 raise BrioError(
-                    f"fold {run.fold.name}: the validation scans ({', '.join(run.fold.validation_sites)}) have one "
-                    "class only, so no checkpoint can be chosen; reduce protocol.n_folds"
+                    f"fold {run.fold.name}: the validation scans (sites {', '.join(run.fold.validation_sites)}) have "
+                    "only one class, so no checkpoint can be chosen; reduce protocol.n_folds"
                 )
             self.scans[r, : len(scans)] = scans
             self.mask[r, : len(scans)] = True

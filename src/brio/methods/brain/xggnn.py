@@ -276,7 +276,7 @@ variant(
     "XG-GNN as in its published code: ROIs are rescaled and exchange no messages.",
     provenance=follow_code(
         "we reset the averages of Adam in each look-ahead step. As in the published code, all edges of the learned "
-        "connectome are equal to float precision when training starts, so the class-difference maps then contain only "
+        "connectome agree to float precision when training starts, so the class-difference maps then contain only "
         "rounding errors"
     ),
     published=True,

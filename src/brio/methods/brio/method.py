@@ -292,7 +292,10 @@ variant("brio-wo-tr", Brio, "Uniform weights instead of relevance; support is ke
 variant("brio-wo-sm", Brio, "Qualified weights, with strength fixed at one.", variant="w/o SM")
 variant("brio-wo-sf", Brio, "Factors weighted by relevance alone, with modulated strength.", variant="w/o SF")
 variant(
-    "brio-wo-qg", Brio, "Equal weights, with strength fixed at one: alignment without qualification.", variant="w/o QG"
+    "brio-wo-qg",
+    Brio,
+    "Uniform weights, with strength fixed at one: alignment without qualification.",
+    variant="w/o QG",
 )
 variant("backbone", Brio, "No alignment.", variant="w/o QG", lambda_env=0.0)
 # Controls: if alignment uses what names of sites mean, it should gain less with shuffled ones.

@@ -198,7 +198,7 @@ class KernelRidgeMethod(LinearMethod):
         """
         opened = self.open_scans(connectomes, runs)
         needed = self.estimate_run_bytes(len(connectomes), connectomes.n_rois, decomposed=True)
-        require_memory(needed, f"a run of '{self.name}' for many labels needs", "use a machine with more memory")
+        require_memory(needed, f"a refit of '{self.name}' needs", "use a machine with more memory")
 
         def fit_run(run: Run) -> np.ndarray:
             fold, prepared = run.fold, self.prepare_run(connectomes, opened, run)

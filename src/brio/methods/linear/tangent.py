@@ -104,7 +104,7 @@ class TangentRidge(KernelRidgeMethod):
     @property
     def facts(self) -> MethodFacts:
         """Facts that a job needs for planning and printing."""
-        by_length = "shrinkage by the number of frames (not needed with a fixed value, such as --set shrinkage=0.1)"
+        by_length = "shrinkage by the number of frames (instead of a fixed value, such as --set shrinkage=0.1)"
         return replace(super().facts, frames_for="" if self.settings.shrinkage is not None else by_length)
 
     def declare_features(self, n_rois: int) -> dict[str, TensorSpec]:
