@@ -138,7 +138,7 @@ def test_what_the_label_is_made_of_is_given_to_no_method(cohort):
     refuse(message, read_covariates, asked, ["sex", "age"], "it")
     refuse("'covariates-only' needs the age", brio.run, cohort, ["covariates-only"], label="age>site-median")
     settings = {"harmonise.kind": "residualise", "harmonise.covariates": "sex"}
-    message = r"harmonise\.covariates needs the sex .*; use other covariates"
+    message = r"harmonise\.covariates needs the sex .*; leave out this covariate"
     refuse(message, brio.run, cohort, ["ridge"], label="sex", settings=settings)
     measured = {one.column for one in audit(asked).covariates}
     assert "age" not in measured

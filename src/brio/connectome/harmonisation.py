@@ -43,7 +43,7 @@ class Combat:
         """
         new = [str(name) for name in np.unique(site) if name not in self.sites]
         if new and policy == "raise":
-            remedy = "set harmonise.unseen to identity, pooled or unlabelled (transductive), or use --protocol kfold"
+            remedy = "set harmonise.unseen to identity, pooled or unlabelled (transductive)"
             raise BrioError(f"ComBat was not fitted to site {new[0]} (harmonise.unseen=raise); {remedy}")
         gamma, delta = list(self.gamma), list(self.delta)
         for name in new:
@@ -272,7 +272,7 @@ def harmonise_connectomes(plain: Connectomes, source: np.ndarray, rule: Harmonis
 
 
 def _read_covariates(cohort: Cohort, rule: HarmonisationRule) -> np.ndarray:
-    return read_covariates(cohort, rule.covariate_names, "harmonise.covariates", "use other covariates")
+    return read_covariates(cohort, rule.covariate_names, "harmonise.covariates", "leave out this covariate")
 
 
 def _read_filled_edges(A: Tensor, alive: Tensor, fill: Tensor) -> np.ndarray:

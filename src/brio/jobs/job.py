@@ -410,7 +410,7 @@ def check_harmonise(cohort: Cohort, harmonise: HarmonisationRule, folds: Sequenc
             )
         return
     if harmonise.covariates:
-        values = read_covariates(cohort, harmonise.covariate_names, "harmonise.covariates", "use other covariates")
+        values = read_covariates(cohort, harmonise.covariate_names, "harmonise.covariates", "leave out this covariate")
         for fold in folds:
             require_covariates(values[fold.source], harmonise, f"fold {fold.name}")
     for fold in folds if harmonise.unseen == "raise" else ():

@@ -253,7 +253,7 @@ def _advise_on_number(atlas: Atlas, cohort: Cohort, theirs: list[str], own: list
     """Say what to do about scans with too many or too few ROIs: names tell which are surplus or missing."""
     elsewhere = "extract time series with that atlas"
     if (cohort.n_frames == len(atlas)).all():
-        return f"the scans have {len(atlas)} rows; if rows are the ROIs, transpose them"
+        return f"the scans have {len(atlas)} rows; if the rows are the ROIs, transpose the scans"
     if not theirs:
         return elsewhere + (", or leave out additional columns with --drop-roi" if cohort.n_rois > len(atlas) else "")
     lacking = [name for name in own if name not in theirs]
