@@ -145,7 +145,7 @@ def other_question(cohort):
     yield relabel(label=once), f"2 of {len(cohort)} shared participants have a different label"
     yield relabel(("0", "1"), label=1 - cohort.labels), "have a different label"
     names = [f"other-{k}" for k in range(len(cohort))]
-    yield relabel(participant_id=names), "has no participant .by name and site. in common"
+    yield relabel(participant_id=names), "has no participant .by participant_id and site. in common"
 
 
 def test_evidence_of_another_question_is_refused(cohort, diagnosis_job):
@@ -153,7 +153,7 @@ def test_evidence_of_another_question_is_refused(cohort, diagnosis_job):
         refuse(words, fit_model, specify(other), evidence=diagnosis_job)
     sex = next(other_question(cohort))[0]
     model = fit_model(specify(sex))
-    refuse("does not evaluate the scans of the model; give the cohort", add_evidence, model, diagnosis_job)
+    refuse("cannot be matched with the scans of the model; give the cohort", add_evidence, model, diagnosis_job)
     refuse("cannot be evidence", add_evidence, model, diagnosis_job, Connectomes(sex))
     refuse("is not the cohort that the model was fitted to", add_evidence, model, diagnosis_job, Connectomes(cohort))
 

@@ -84,7 +84,9 @@ def refit_without_each_site(
     whole = make_training_fold(cohort, member.fitted.run.seed, 0)
     sites = sorted(set(cohort.sites[whole.source].tolist()))
     if len(sites) < LEAST_SITES:
-        raise BrioError(f"{len(sites)} sites have both classes, but at least {LEAST_SITES} are needed to leave one out")
+        raise BrioError(
+            f"{len(sites)} sites have both classes, but leaving one out needs at least {LEAST_SITES}; leave out --sites"
+        )
     runs = []
     for site in sites:
         own = cohort.sites[whole.source] == site

@@ -219,12 +219,12 @@ def judge_transfer(answers: Answers | None, smoke_reason: str = "", p_values: Se
     if smoke_reason:
         return Judgement("Not known", f"this is a smoke run ({smoke_reason}), which supports no claim")
     if answers.arm.unit == "fold":
-        return Judgement("Not tested", "scans of every site were used for training, so no unseen site was tested")
+        return Judgement("Not tested", "k-fold leaves no site out, so performance at unseen sites was not tested")
     if auc.n < 2:
         return Judgement("Not known", f"one site is too few to tell how well {name} works at other sites")
     if auc.interval is None:
         return Judgement(
-            "Not tested", f"{name} has the same AUC at all {auc.n} sites, so the spread over sites is unknown"
+            "Not tested", f"{name} has the same AUC at all {auc.n} sites, so there is no interval over sites"
         )
     if format_interval(auc.interval) == UNKNOWN_INTERVAL:
         return Judgement("Not known", f"{auc.n} sites are too few for an interval")
