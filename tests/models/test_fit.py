@@ -199,8 +199,11 @@ def test_the_card_says_what_the_holder_of_a_scan_can_tell(cohort, fit):
     assert "ranges above" not in tangent
     measured = read_measured_attacks("ridge")
     card = write_card(fit("ridge"))
-    measured_on = "where 0.50 is guessing. This AUC was measured for models fitted to half of the participants of"
-    assert f"AUC of {measured.membership:.2f}, {measured_on} ABIDE (AAL116) (1,030 scans" in card
+    measured_on = "This AUC was measured for models fitted to half of the participants of"
+    assert (
+        f"AUC of {measured.membership:.2f} (0.50: guessing) whether the scan was in the training set. {measured_on} ABIDE (AAL116) (1,030 scans"
+        in card
+    )
     assert "No identifiers" not in card
     assert "was not measured" in write_card(replace(fit("ridge"), method=make_method("brainood-kl")))
     model = fit_model(specify(cohort), to_evaluate=True)
