@@ -281,8 +281,8 @@ def compare_methods(rows: pd.DataFrame, reference: str) -> pd.DataFrame:
             parts.append(differences)
     if not parts:
         raise BrioError(
-            f"nothing to compare with '{reference}': no other method was run on its cohort under its protocol; add a job "
-            "of another method"
+            f"nothing to compare with '{reference}': no other method was run on its cohort under its protocol; add a "
+            "job of another method"
         )
     return pd.concat(parts, ignore_index=True)
 
