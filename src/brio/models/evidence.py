@@ -179,7 +179,7 @@ def compare_participants(job: StoredJob, method: str, cohort: Cohort) -> tuple[s
         problem = "has no participant (by participant_id and site) in common with the model"
     elif n_differing:
         problem = (
-            f"cannot be evidence for this model: {n_differing} of {format_count(n_common, 'shared participant')} "
+            f"cannot be evidence for this model: {n_differing:,} of {format_count(n_common, 'shared participant')} "
             f"{'has' if n_differing == 1 else 'have'} a different label in the cohort of the model"
         )
     if problem:
@@ -187,7 +187,7 @@ def compare_participants(job: StoredJob, method: str, cohort: Cohort) -> tuple[s
         raise BrioError(f"{job.folder}: {problem}; {advice}")
     differences = []
     if n_common < n_own:
-        differences.append(f"the evidence covers {n_common} of the {n_own} participants of the model")
+        differences.append(f"the evidence covers {n_common:,} of the {n_own:,} participants of the model")
     if n_more := len(pairs) - n_own:
         differences.append(f"the evidence has {format_count(n_more, 'participant')} that the model was not fitted to")
     if not differences and job.summary.fingerprint != cohort.fingerprint:
@@ -247,11 +247,11 @@ class CallRule:
     def describe(self) -> str:
         """Describe what the rule achieved at the sites of the evidence, with the underlying counts."""
         if not self.n_called:
-            return f"none of {self.n_participants} participants without a flag was called"
+            return f"none of {self.n_participants:,} participants without a flag was called"
         accuracy = self.accuracy
         return (
-            f"{self.coverage:.0%} of {self.n_participants} participants without a flag were called, "
-            f"{self.n_right / self.n_called:.1%} of them correctly ({self.n_right} of {self.n_called}; 95% interval "
+            f"{self.coverage:.0%} of {self.n_participants:,} participants without a flag were called, "
+            f"{self.n_right / self.n_called:.1%} of them correctly ({self.n_right:,} of {self.n_called:,}; 95% interval "
             f"{format_percent(accuracy.low)} to {format_percent(accuracy.high)}%), with the threshold for each site "
             "chosen on the other sites"
         )

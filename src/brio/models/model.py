@@ -18,6 +18,7 @@ from ..connectome import BlockRule, Connectomes, HarmonisationRule, HarmonisedCo
 from ..connectome.connectomes import SCANS_AT_A_TIME
 from ..connectome.resampling import ReestimateRequest, clip_block_length, find_design_size
 from ..errors import BrioError
+from ..formatting import format_count
 from ..protocol.metrics import calibrate_margins
 from ..schemas import StoredCount
 from ..training import FittedRun, Inputs, Method
@@ -171,7 +172,7 @@ class Model(Ensemble):
     def require_own(self, cohort: Cohort, remedy: str) -> None:
         """Refuse any cohort other than the one that the model was fitted to."""
         if not self.was_fitted_to(cohort):
-            own = f"{self.training.cohort}, {self.training.n_scans} scans"
+            own = f"{self.training.cohort}, {format_count(self.training.n_scans, 'scan')}"
             raise BrioError(f"{cohort.name}: is not the cohort that the model was fitted to ({own}); {remedy}")
 
     def find_learned_scans(self, cohort: Cohort) -> np.ndarray:
