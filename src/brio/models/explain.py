@@ -156,7 +156,7 @@ def tabulate_edges(atlas: Atlas, weights: Weights, stability: Mapping[str, np.nd
     Returns ``roi_a``, ``roi_b``, ``coefficient`` and ``pattern``. With scans: ``pattern_cohort``; with re-estimates of
     them ``pattern_sd_reestimates`` and ``same_sign_reestimates``, the share of re-estimated patterns with the sign of
     ``pattern``; with left-out sites ``same_sign_sites``, the share of fits without a site whose pattern has that sign.
-    The model was fitted to the scans of these fits, too; :class:`SitePatterns` has the results at sites that were not used.
+    All their scans are also scans of the model; :class:`SitePatterns` has the results at sites that were not used.
     """
     name, (coefficients, pattern) = atlas.rois["name"].astype(str).to_numpy(), weights
     u, v = np.triu_indices(len(name), 1)

@@ -153,7 +153,11 @@ class Model(Ensemble):
     def __repr__(self) -> str:
         seeds, training = len(self.members), self.training
         evaluated = "" if self.evidence is not None else ", not evaluated"
-        adapted = "" if self.adaptation is None else f", adapted to {self.adaptation.n_participants} participants"
+        adapted = (
+            ""
+            if self.adaptation is None
+            else f", adapted to {format_count(self.adaptation.n_participants, 'participant')}"
+        )
         return (
             f"Model({self.method.name!r}: {seeds} seed{'s' if seeds > 1 else ''}, {training.n_scans} scans of "
             f"{len(training.sites)} sites, {len(self.atlas)} ROIs ({self.atlas.name}){evaluated}{adapted})"
