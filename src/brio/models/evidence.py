@@ -252,8 +252,8 @@ class CallRule:
         return (
             f"{self.coverage:.0%} of {self.n_participants:,} participants without a flag were called, "
             f"{self.n_right / self.n_called:.1%} of them correctly ({self.n_right:,} of {self.n_called:,}; "
-            f"95% interval {format_percent(accuracy.low)} to {format_percent(accuracy.high)}%), with the threshold for each site "
-            "chosen on the other sites"
+            f"95% interval {format_percent(accuracy.low)} to {format_percent(accuracy.high)}%), with the threshold for "
+            "each site chosen on the other sites"
         )
 
 

@@ -153,13 +153,10 @@ class Model(Ensemble):
     def __repr__(self) -> str:
         seeds, training = len(self.members), self.training
         evaluated = "" if self.evidence is not None else ", not evaluated"
-        adapted = (
-            ""
-            if self.adaptation is None
-            else f", adapted to {format_count(self.adaptation.n_participants, 'participant')}"
-        )
+        n_adapted = 0 if self.adaptation is None else self.adaptation.n_participants
+        adapted = f", adapted to {format_count(n_adapted, 'participant')}" if n_adapted else ""
         return (
-            f"Model({self.method.name!r}: {seeds} seed{'s' if seeds > 1 else ''}, {training.n_scans} scans of "
+            f"Model({self.method.name!r}: {format_count(seeds, 'seed')}, {format_count(training.n_scans, 'scan')} of "
             f"{len(training.sites)} sites, {len(self.atlas)} ROIs ({self.atlas.name}){evaluated}{adapted})"
         )
 

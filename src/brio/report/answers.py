@@ -255,7 +255,7 @@ def judge_usability(answers: Answers | None, transfer: Judgement) -> Judgement:
             "Not yet", "a prediction changes the odds strongly, but only a prospective study can confirm this", size
         )
     if positive >= WEAK[0] or negative <= WEAK[1]:
-        reason = "a positive or a negative prediction changes the odds for an individual too little for a decision"
+        reason = "predictions of at least one class change the odds for an individual too little for a decision"
         return Judgement("No", reason, size)
     # also if no such prediction was made
     return Judgement("No", "a prediction hardly changes the odds for an individual", size)
