@@ -188,7 +188,7 @@ def test_a_threshold_that_does_not_fit_is_explained():
         ({"sensitivity": 0.63}, "No", "too little for a decision (a positive prediction multiplies the odds by 2.1"),
         ({"sensitivity": 0.55, "specificity": 0.55}, "No", "hardly changes the odds"),
         ({"sensitivity": 0.95, "specificity": 0.95}, "Not yet", "only a prospective study can confirm this"),
-        ({"protocol": "kfold"}, "No", "performance at unseen sites was not tested"),
+        ({"protocol": "kfold"}, "No", "the evaluation says nothing about unseen sites"),
         # answers without errors, and answers that are never given, have words
         (
             {"sensitivity": 1, "specificity": 1},

@@ -219,7 +219,7 @@ def judge_transfer(answers: Answers | None, smoke_reason: str = "", p_values: Se
     if smoke_reason:
         return Judgement("Not known", f"this is a smoke run ({smoke_reason}), which supports no claim")
     if answers.arm.unit == "fold":
-        return Judgement("Not tested", "k-fold leaves no site out, so performance at unseen sites was not tested")
+        return Judgement("Not tested", "k-fold leaves no site out, so the evaluation says nothing about unseen sites")
     if auc.n < 2:
         return Judgement("Not known", f"one site is too few to tell how well {name} works at other sites")
     if auc.interval is None:
