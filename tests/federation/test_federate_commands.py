@@ -53,7 +53,7 @@ def test_from_the_first_request_to_the_model(here, sites):
     assert command("predict", "project/model", "site02", "--out", "predictions").succeed()
     command("report", "project").succeed()
     page = (here / "project" / "report.html").read_text()
-    assert "the mean of these models was tested on the scans of the site" in page
+    assert "at each site, the mean of the other sites' models was tested" in page
     assert "leaving one site out" not in page
     assert all(f"{name}<small>" in page and word in page for name in sites for word in ("fc_means", "quantiles"))
     assert "has ended" in command("federate", "combine", "project").refuse_in_a_line()

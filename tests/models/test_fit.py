@@ -199,17 +199,17 @@ def test_the_card_says_what_the_holder_of_a_scan_can_tell(cohort, fit):
     assert "ranges above" not in tangent
     measured = read_measured_attacks("ridge")
     card = write_card(fit("ridge"))
-    measured_on = "This AUC was measured for models fitted to half of the participants of ABIDE (AAL116) (1,030 scans"
+    measured_on = "whether the scan was in the training set. This AUC was measured for models fitted to half of the"
     assert (
-        f"AUC of {measured.membership:.2f} (0.50: guessing) whether the scan was in the training set. {measured_on}"
-        in card
+        f"AUC of {measured.membership:.2f} (0.50: guessing) {measured_on} participants of ABIDE (AAL116) (1,030" in card
     )
     assert "No identifiers" not in card
     assert "was not measured" in write_card(replace(fit("ridge"), method=make_method("brainood-kl")))
     model = fit_model(specify(cohort), to_evaluate=True)
     assert 0.5 < model.attacks.membership <= 1
     membership = f"{model.attacks.membership:.2f}"
-    assert f"AUC of {membership}, {measured_on} this cohort ({len(cohort)} scans from 6 sites)" in write_card(model)
+    this = f"participants of this cohort ({len(cohort)} scans from 6 sites)"
+    assert f"AUC of {membership} (0.50: guessing) {measured_on} {this}" in write_card(model)
     assert {one.code for one in model.evidence.reasons} == {"short", "dead_rois", "tr", "motion", "edge_sd", "far"}
     assert "| `tr`: repetition time | 0 | 0 |" in write_card(model)
 
