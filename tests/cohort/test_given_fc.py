@@ -111,7 +111,9 @@ def test_methods_that_need_frames_are_refused_with_the_reason_and_those_that_wor
         tmp_path / "cohort",
         tmp_path / "scans",
     )
-    with pytest.raises(BrioError, match="a model, whose intervals come from re-estimates, needs frames, but cohort"):
+    with pytest.raises(
+        BrioError, match="a model with prediction intervals, which come from re-estimates, needs frames, but cohort"
+    ):
         fit_model(JobSpec(cohort, ["ridge"], device="cpu"))
     refuse("re-estimating connectomes .*needs frames.* or use methods that need only", Connectomes(cohort).scan, 0)
     model = brio.BrioClassifier("ridge", device="cpu", random_state=0).fit(cohort)

@@ -286,7 +286,7 @@ def test_a_model_extracts_new_images_as_those_it_was_fitted_to(folder, tmp_path)
     assert "layout 'fmriprep'" in said.out
     assert "use the same options" not in said.out
     said = command(*words, tmp_path / "other", "--denoise", "simple")
-    assert "with --denoise simple, but those of the model with --denoise scrubbing: use the same options" in said.out
+    assert "with --denoise simple, but those of the model with --denoise scrubbing; use the same options" in said.out
     filtered = read_scans_to_predict(
         source, tmp_path / "f", atlas=atlas, low_pass=0.1, known_extraction={"denoise": "simple", "low_pass": 0.2}
     )

@@ -53,7 +53,7 @@ def test_from_the_first_request_to_the_model(here, sites):
     assert command("predict", "project/model", "site02", "--out", "predictions").succeed()
     command("report", "project").succeed()
     page = (here / "project" / "report.html").read_text()
-    assert "the mean of these models was tested on the scans of the site" in page
+    assert "at each site, the mean of the other sites' models was tested" in page
     assert "leaving one site out" not in page
     assert all(f"{name}<small>" in page and word in page for name in sites for word in ("fc_means", "quantiles"))
     assert "has ended" in command("federate", "combine", "project").refuse_in_a_line()
@@ -94,10 +94,10 @@ def test_mail_instead_of_a_common_folder(here, sites):
         ("answer site02 site01", "contains no request"),
         ("answer project nothing", "nothing: "),
         ("answer project site01 --vectors 3", "needs 4 requests with a vector, but this site answers at most 3"),
-        ("answer project site01 --least-per-class 40", "answers only for at least 40 of each class"),
+        ("answer project site01 --least-per-class 40", "answers only with at least 40 of each class"),
         ("combine nothing", "nothing: contains no request"),
-        ("combine project", "0 of at least 4 sites answered"),
-        ("combine project project/request-1.brio", "is request 1 of a project, not the expected answer"),
+        ("combine project", "only 0 sites answered, but at least 4 must answer"),
+        ("combine project project/request-1.brio", "is request 1 of a project; give one of its answers instead"),
         ("show site01/cohort.json", "is neither a request nor an answer"),
         ("show nothing", "nothing: "),
         ("show project", "project: "),

@@ -94,14 +94,14 @@ def test_a_request_that_cannot_be_is_refused_when_it_is_made(terms, project):
         with pytest.raises(BrioError, match=message):
             replace(one, **changes)
 
-    refuse_made("2 of at least 3 sites answered", sites=two)
-    refuse_made("3 of at least 4 sites answered", left_out, sites=three)
+    refuse_made("only 2 sites answered.*, but at least 3 must answer", sites=two)
+    refuse_made("only 3 sites answered.*, but at least 4 must answer", left_out, sites=three)
     refuse_made("over a different number of scans", sites=three)
     refuse_made("over a different number of scans", sites=request.sites | {"site01": (5, 5)})
     refuse_made("asks for round 7, but there are only 6 rounds", round=6)
-    refuse_made("sums of models or rounds that are not", round=3)
-    refuse_made("sums of models or rounds that are not", shown=left_out.shown)
-    refuse_made("sums of models or rounds that are not", left_out, shown=request.shown)
+    refuse_made("does not contain sums for exactly the expected", round=3)
+    refuse_made("does not contain sums for exactly the expected", shown=left_out.shown)
+    refuse_made("does not contain sums for exactly the expected", left_out, shown=request.shown)
     refuse_made("control character", sites={"a\nb": (9, 9), "c": (9, 9), "d": (9, 9)})
     first, second = request.shown[ALL]
     refuse_made("'distance' is missing", shown={ALL: [first, {}]})

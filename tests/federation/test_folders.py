@@ -138,11 +138,11 @@ def test_own_scans_must_be_counted_as_they_are(hospital, record, sites, project)
     run = project()
     hospital(run.requests[0])
     fewer = sites["site01"].select(np.arange(1, len(sites["site01"])))
-    refuse(record, "use the scans that answered the first request", hospital, run.requests[1], cohort=fewer)
+    refuse(record, "give the scans with which the first request was answered", hospital, run.requests[1], cohort=fewer)
     request = run.requests[1]
     swapped = request.sites | {"site01": request.sites["site02"], "site02": request.sites["site01"]}
     if swapped != request.sites:
-        refuse(record, r"the request lists \d+ and \d+; use", hospital, replace(request, sites=swapped))
+        refuse(record, r"the request lists \d+ and \d+; give", hospital, replace(request, sites=swapped))
 
 
 def test_what_a_site_did_not_agree_to_is_refused(hospital, record, project, terms, monkeypatch):
@@ -214,7 +214,7 @@ def test_small_mixed_and_other_scans_are_refused(hospital, record, pool, sites, 
     label, order = cohort.labels, np.arange(len(cohort))
     nine = cohort.select(np.r_[order[label == 1], order[label == 0][:9]])
     n = int((label == 1).sum())
-    problem = f"has 9 participants of class control and {n} of patient, but this site answers only for at least 10"
+    problem = f"has 9 participants of class control and {n} of patient, but answers only with at least 10"
     refuse(record, problem, hospital, first, cohort=nine)
     ids = [f"p{k % 9 if y == 0 else 100 + k}" for k, y in enumerate(label)]  # many scans of nine controls
     same = rebuild(cohort, table=cohort.participants.assign(participant_id=ids), session=[str(k) for k in order])
@@ -223,7 +223,7 @@ def test_small_mixed_and_other_scans_are_refused(hospital, record, pool, sites, 
         record, "has 4 sites, but each site answers for itself; make a cohort for each", hospital, first, cohort=pool
     )
     silent = rebuild(cohort, [np.zeros_like(cohort.scan(k)) for k in order])
-    refuse(record, "has no labelled scan that the audit keeps; 'brio audit' gives", hospital, first, cohort=silent)
+    refuse(record, "has no labelled scan left after the audit; add labels", hospital, first, cohort=silent)
     names = terms.rois["name"]
     turned = start(replace(terms, rois={"name": [names[1], names[0], *names[2:]]}))
     refuse(record, "in another order", hospital, turned)
@@ -321,13 +321,15 @@ def test_wrong_files_leave_a_project_as_it_was(tmp_path, project):
             combine_project(folder, paths)
         assert {k: v for k, v in list_files(folder).items() if k.name != ".lock"} == before
 
-    refuse_files("request-1.brio: is request 1 of a project, not the expected answer", [folder / name_request(0)])
+    refuse_files(
+        "request-1.brio: is request 1 of a project; give one of its answers instead", [folder / name_request(0)]
+    )
     damaged = tmp_path / "damaged.brio"
     damaged.write_bytes(given[0].read_bytes()[:-9])
     refuse_files("damaged.brio: is neither", [damaged, *given[1:]])
     write_message(tmp_path / "wrong.brio", replace(run.answers[0]["site01"], request="00"))
     refuse_files("'site01': its answer is to another request", [tmp_path / "wrong.brio", *given[1:]])
-    refuse_files("2 of at least 3 sites answered", given[:2])
+    refuse_files("only 2 sites answered.*, but at least 3 must answer", given[:2])
     path = combine_project(folder, given)
     made = read_message(path, Request)
     assert digest(made) == digest(run.requests[1])
@@ -365,5 +367,5 @@ def test_a_question_that_is_not_the_label_is_asked_at_every_site(terms, sites):
 
 def test_read_message_says_what_a_file_is(tmp_path, project):
     write_message(tmp_path / "one.brio", project().answers[0]["site01"])
-    with pytest.raises(BrioError, match=r"one\.brio: is answer 1 of a project, not the expected request"):
+    with pytest.raises(BrioError, match=r"one\.brio: is answer 1 of a project; give one of its requests instead"):
         read_message(tmp_path / "one.brio", Request)

@@ -134,15 +134,19 @@ def test_a_model_is_written_read_and_used(tmp_path, pool, project):
     assert auc(pool.labels, predictions["logit"].to_numpy()) > 0.6
     assert (predictions["flag"] == "known").all()  # it holds no digests, so all scans of its sites are taken for known
     said = summarise_predictions(read, pool, predict_scans(read, pool))
-    assert said[0].startswith(f"warning: {len(pool)} of {len(pool)} scans are from sites with the name of a site")
+    assert said[0].startswith(
+        f"warning: judging by site names, the model was fitted to {len(pool)} of {len(pool)} scans"
+    )
     assert said[0].endswith("if the scans are new, give their site another name")
     assert explain_model(read) is not None
     elsewhere = pool.select(pool.sites == "site01")
-    with pytest.raises(BrioError, match="all labelled scans are from sites with the name of a site that the model was"):
+    with pytest.raises(BrioError, match="judging by site names, the model was fitted to all labelled scans"):
         adapt_model(read, elsewhere)
     elsewhere = rebuild(elsewhere, table=elsewhere.participants.assign(site="elsewhere"))
     assert (predict_scans(read, elsewhere).table["flag"] == "").all()
-    assert adapt_model(read, elsewhere).adaptation is not None
+    adapted = adapt_model(read, elsewhere)
+    assert adapted.adaptation is not None
+    assert "stores a short salted digest of each scan it was adapted to" in write_card(adapted)
     assert "0.88" in write_card(read)
 
 

@@ -197,7 +197,9 @@ def test_a_configuration_that_diverges_is_not_chosen_and_ends_nothing(cohort, tm
 def test_tables_say_what_was_given_to_the_tuning(tuned):
     lines = markdown_table([Summary.read(tuned)]).splitlines()
     rows = {row.split(" | ")[2]: row for row in lines if row.startswith("| ")}  # notes follow the table
-    assert "| best of 3 configurations without test scans; epochs=3, patience=None, cell_batch=2 |" in rows["gcn"]
+    assert (
+        "| best of 3 configurations, chosen without test scans; epochs=3, patience=None, cell_batch=2 |" in rows["gcn"]
+    )
     assert "| default |" in rows["ridge"], "nothing to tune, none of the settings its own"
 
 

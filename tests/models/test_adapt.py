@@ -256,7 +256,7 @@ def test_adapt_says_what_speaks_against_these_scans(ridge, local, cohort, tmp_pa
     remarks = {
         "unnamed": (unnamed, (), "the ROIs of the scans have no names, so columns are matched by position"),
         "several": (several, (), "are from 2 sites (site02 and site03), but a model is adapted to one"),
-        "classes": (several, (), "HC as control; if this is wrong, import the scans again with"),
+        "classes": (several, (), "HC with control; if this is wrong, import the scans again with"),
         "few": (few, (), "Caution: the gain from fewer than 10 local participants was not measured"),
         "controls": (controls, ("--prevalence", 0.2), "Caution: all local participants are of one class"),
     }

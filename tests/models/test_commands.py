@@ -137,7 +137,9 @@ def test_the_obvious_path_explains_what_differs_and_marks_a_smoke_run(folders):
 def test_a_network_that_was_not_trained_again_is_explained(cohort, fit, tmp_path):
     run_job(JobSpec(cohort, ["gcn"], settings={"epochs": 3}, exclude=False, device="cpu"), tmp_path / "job")
     (words,) = add_evidence(fit("gcn"), tmp_path / "job").evidence.differences
-    assert "trained again with its validation sites (refit=true), the evaluated runs were not (refit=false)" in words
+    assert (
+        "trained again with its validation sites (refit=true), but the evaluated runs were not (refit=false)" in words
+    )
     assert "--set refit=true" in words
 
 

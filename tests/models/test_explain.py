@@ -227,7 +227,7 @@ def test_errors_say_what_is_wrong(fit, ridge, cohort):
         (ridge, None, {"sites": True}, "--cohort"),
         (ridge, cohort, {"reestimates": 1}, "reestimates"),
         (ridge, two, {"reestimates": 0, "sites": True}, another),
-        (fit("ridge", two), two, {"reestimates": 0, "sites": True}, "at least 3 are needed"),
+        (fit("ridge", two), two, {"reestimates": 0, "sites": True}, "leaving one out needs at least 3"),
     ):
         refuse(words, explain_model, model, scans, device="cpu", **options)
 

@@ -145,7 +145,7 @@ def other_question(cohort):
     yield relabel(label=once), f"2 of {len(cohort)} shared participants have a different label"
     yield relabel(("0", "1"), label=1 - cohort.labels), "have a different label"
     names = [f"other-{k}" for k in range(len(cohort))]
-    yield relabel(participant_id=names), "has no participant .by name and site. in common"
+    yield relabel(participant_id=names), "has no participant .by participant_id and site. in common"
 
 
 def test_evidence_of_another_question_is_refused(cohort, diagnosis_job):
@@ -153,7 +153,7 @@ def test_evidence_of_another_question_is_refused(cohort, diagnosis_job):
         refuse(words, fit_model, specify(other), evidence=diagnosis_job)
     sex = next(other_question(cohort))[0]
     model = fit_model(specify(sex))
-    refuse("does not evaluate the scans of the model; give the cohort", add_evidence, model, diagnosis_job)
+    refuse("cannot be matched with the scans of the model; give the cohort", add_evidence, model, diagnosis_job)
     refuse("cannot be evidence", add_evidence, model, diagnosis_job, Connectomes(sex))
     refuse("is not the cohort that the model was fitted to", add_evidence, model, diagnosis_job, Connectomes(cohort))
 
@@ -199,14 +199,17 @@ def test_the_card_says_what_the_holder_of_a_scan_can_tell(cohort, fit):
     assert "ranges above" not in tangent
     measured = read_measured_attacks("ridge")
     card = write_card(fit("ridge"))
-    measured_on = "where 0.50 is guessing. This AUC was measured for models fitted to half of the participants of"
-    assert f"AUC of {measured.membership:.2f}, {measured_on} ABIDE (AAL116) (1,030 scans" in card
+    measured_on = "whether the scan was in the training set. This AUC was measured for models fitted to half of the"
+    assert (
+        f"AUC of {measured.membership:.2f} (0.50: guessing) {measured_on} participants of ABIDE (AAL116) (1,030" in card
+    )
     assert "No identifiers" not in card
     assert "was not measured" in write_card(replace(fit("ridge"), method=make_method("brainood-kl")))
     model = fit_model(specify(cohort), to_evaluate=True)
     assert 0.5 < model.attacks.membership <= 1
     membership = f"{model.attacks.membership:.2f}"
-    assert f"AUC of {membership}, {measured_on} this cohort ({len(cohort)} scans from 6 sites)" in write_card(model)
+    this = f"participants of this cohort ({len(cohort)} scans from 6 sites)"
+    assert f"AUC of {membership} (0.50: guessing) {measured_on} {this}" in write_card(model)
     assert {one.code for one in model.evidence.reasons} == {"short", "dead_rois", "tr", "motion", "edge_sd", "far"}
     assert "| `tr`: repetition time | 0 | 0 |" in write_card(model)
 

@@ -153,7 +153,7 @@ def test_a_rule_prints_the_counts_and_the_interval_behind_its_accuracy():
     np.testing.assert_allclose(found, np.array([centre - half, centre + half]) / (1 + z * z / n))
     assert rule.describe() == (
         "15% of 140 participants without a flag were called, 85.7% of them correctly (18 of 21; 95% interval "
-        "65.4 to 95.0%), if the threshold for each site is chosen on the other sites"
+        "65.4 to 95.0%), with the threshold for each site chosen on the other sites"
     )
 
 
@@ -183,7 +183,7 @@ def test_calls_follow_the_evidence(ridge, new_scans, predictions):
     np.testing.assert_array_equal(called, np.abs(found.logit) >= median)
     model = replace(ridge, evidence=make_evidence((), risk=trace_risk(new_scans.labels, found.logit)))
     assert set(predict(model, new_scans).table["predicted"]) == {"no call"}
-    assert "no threshold was significantly better than chance" in summarise(model, new_scans)
+    assert "no threshold that calls at least a tenth" in summarise(model, new_scans)
 
 
 # ---------------------------------------------------------------- flags and notes
@@ -317,8 +317,8 @@ def test_exchanged_classes_are_refused_and_other_names_are_said_where_there_are_
         text = summarise(ridge, replace(turned, classes=classes))
         assert ("labels are control and depression, but the model has control and patient" in text) == warned
     some, unnamed = replace(turned, classes=("ASD", "TC")), replace(ridge, classes=("0", "1"))
-    assert "TC is taken as 1 (patients) of the model, ASD as 0 (controls)" in summarise(unnamed, some)
-    assert "TC is taken as patient of the model, ASD as control;" in summarise(ridge, some)
+    assert "TC is matched with 1 (patients) and ASD with 0 (controls)" in summarise(unnamed, some)
+    assert "TC is matched with patient and ASD with control;" in summarise(ridge, some)
     assert "taken as" not in summarise(unnamed, replace(bare, classes=("ASD", "TC")))
 
 
@@ -465,7 +465,7 @@ def test_scans_that_the_model_has_seen_are_no_external_validation(ridge, cohort)
     found = score_labelled_scans(some, predict(ridge, some))
     assert (found.n_patients + found.n_controls, found.n_known) == (new.sum(), (~new).sum())
     assert found.describe(some.classes, [])[0].endswith(
-        f"; left out: {(~new).sum()} participants whose scans the model has seen"
+        f"; left out: {(~new).sum()} participants with a scan that is known to the model"
     )
 
 

@@ -188,7 +188,7 @@ def test_a_threshold_that_does_not_fit_is_explained():
         ({"sensitivity": 0.63}, "No", "too little for a decision (a positive prediction multiplies the odds by 2.1"),
         ({"sensitivity": 0.55, "specificity": 0.55}, "No", "hardly changes the odds"),
         ({"sensitivity": 0.95, "specificity": 0.95}, "Not yet", "only a prospective study can confirm this"),
-        ({"protocol": "kfold"}, "No", "no unseen site was tested"),
+        ({"protocol": "kfold"}, "No", "the evaluation says nothing about unseen sites"),
         # answers without errors, and answers that are never given, have words
         (
             {"sensitivity": 1, "specificity": 1},
@@ -222,7 +222,7 @@ def test_better_than_chance_at_unseen_sites_or_not(change, answer):
 def test_sites_with_the_same_auc_have_no_test():
     equal = Answers(make_arm(draw().assign(margin=lambda p: p["label"] - 0.5)))
     assert judge_transfer(equal).sentence == (
-        "Not tested: ridge regression has the same AUC at all 8 sites, so the spread over sites is unknown."
+        "Not tested: ridge regression has the same AUC at all 8 sites, so there is no interval over sites."
     )
     assert "one site" not in judge_usability(equal, judge_transfer(equal)).sentence
     assert say("detectable", equal) == "", "too few sites is not why"

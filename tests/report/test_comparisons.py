@@ -162,7 +162,7 @@ def test_folds_of_two_rules_are_not_put_together(by_folds, cohort, tmp_path):
         change_json(other / name, lambda stored: stored.update(fold_rule=stored["fold_rule"] + 1))
     jobs = [StoredJob.read(folder) for folder in (by_folds, other)]
     refuse(
-        "its folds were made by another rule than those of .*; run both jobs with the same version of brio",
+        "its folds and those of .* were made by different rules, .*; run both jobs with the same version of brio",
         gather_jobs,
         jobs,
     )

@@ -132,7 +132,7 @@ def test_predictions_without_labels_have_nothing_to_report(made, job, tmp_path):
     words = ("--reestimates", 4, "--device", "cpu", "--out", tmp_path / "predicted")
     command("predict", made / "evaluated", tmp_path / "bare", *words).succeed()
     line = command("report", job, "--predictions", tmp_path / "predicted").refuse_in_a_line()
-    assert "because the new scans lack labels of both classes" in line
+    assert "which requires new scans with labels of both classes" in line
 
 
 def test_a_folder_of_predictions_is_not_taken_for_a_job(made):

@@ -11,6 +11,8 @@ from brio.methods import list_methods
 from brio.report.evidence import read_evidence
 from brio.report.html.paper import cite_use, list_references, read_references, write_paragraph
 from brio.report.write import write_report
+from brio.results.files import COHORT_FACTS
+from stored import rehash
 
 CITATION = Path(__file__).parents[2] / "CITATION.cff"
 
@@ -78,7 +80,7 @@ def test_smoke_runs_and_unlabelled_test_scans_are_named(cohort, tmp_path):
     run(cohort, ["ridge"], seeds=1, out=tmp_path, settings=settings, device="cpu")
     text = write_paragraph(read_evidence(tmp_path))
     assert text.startswith("This was a smoke run (1 seed, 5 folds), which supports no claim.")
-    assert "This harmonisation is transductive, because it uses unlabelled scans of the test site" in text
+    assert "This harmonisation is transductive: it uses unlabelled scans of sites that it was not fitted to" in text
     assert "ComBat, unseen sites: unlabelled; Johnson et al. 2007" in text
     assert "t test" not in text
 
@@ -106,3 +108,11 @@ def test_the_files_hold_the_same_references_each_time(copy):
     page.with_suffix(".bib").write_text("% mine\n")
     with pytest.raises(Exception, match=r"report\.bib: exists and was not written by brio"):
         write_report(copy)
+
+
+def test_without_a_description_of_the_cohort_nothing_is_said_of_its_connectomes(copy):
+    assert "were converted to one connectome per scan" in write_paragraph(read_evidence(copy))
+    (copy / COHORT_FACTS).unlink()
+    text = write_paragraph(read_evidence(rehash(copy)))
+    assert "were converted" not in text
+    assert "were supplied" not in text

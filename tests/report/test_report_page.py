@@ -14,6 +14,7 @@ import pytest
 from harmful import NASTY
 from pages import read_rows, read_section
 
+from brio import run
 from brio.formatting import format_interval
 from brio.report.cohort import draw_sites
 from brio.report.comparisons import compare_methods, markdown_table
@@ -149,6 +150,13 @@ def test_without_coordinates_weights_or_curves_the_page_says_so(copy, rewrite):
     text = rewrite()
     assert "This folder has no factors" in text
     assert "This folder has no training curves for BRIO." in read_section(text, "training")
+
+
+def test_brio_plus_alone_has_no_section_of_factors(cohort, tmp_path):
+    run(cohort, ["brio-plus"], seeds=1, out=tmp_path / "run", settings={"lambda_re": 0}, device="cpu")
+    page = write_report(tmp_path / "run").read_text(encoding="utf-8")
+    assert "BRIO plus" in page
+    assert 'id="factors"' not in page
 
 
 def test_without_nilearn_the_page_says_so(copy, rewrite, monkeypatch):

@@ -20,6 +20,7 @@ from safetensors.numpy import load, save
 from ..cohort import Atlas
 from ..cohort.values import refuse_unsafe_names
 from ..errors import BrioError, file_error
+from ..formatting import format_count
 from ..models.text import fill_text
 from ..schemas import StoredCount, StoredNonNegative, StoredShare, from_json, parse_json, read_bounded, to_json
 from ..settings import FederatedIterations
@@ -108,12 +109,13 @@ class Request:
         if self.round and len(self.sites) < self.terms.least_sites:
             names = f": {', '.join(self.sites)}" if self.sites else ""
             raise BrioError(
-                f"{len(self.sites)} of at least {self.terms.least_sites} sites answered{names}; wait for more answers"
+                f"only {format_count(len(self.sites), 'site')} answered{names}, but at least {self.terms.least_sites} "
+                "must answer; wait for more answers"
             )
         refuse_unsafe_names([*self.terms.classes, *self.sites], "a name")
         models = self.models if self.round else []
         if sorted(self.shown) != sorted(models) or any(len(self.shown[model]) != self.round for model in models):
-            raise BrioError("contains sums of models or rounds that are not expected")
+            raise BrioError("does not contain sums for exactly the expected models and rounds")
         for model in models:
             for number, sums in enumerate(self.shown[model]):
                 self.terms.check_sums(number, sums)
@@ -176,7 +178,7 @@ class SiteScore:
         n, own = self.n_controls + self.n_patients, self.calibrated
         is_possible = own is None or (max(own.n_right, own.brier) <= n and own.spread.is_possible(n))
         if not (self.n_controls and self.n_patients and is_possible):
-            raise BrioError("contains scores that no participants could give")
+            raise BrioError("contains impossible scores")
 
 
 @dataclass(frozen=True)
@@ -229,7 +231,7 @@ def decode(content: bytes, path: Path) -> Request | Answer:
         raise file_error(path, "is neither a request nor an answer of 'brio federate'", _SEND_AGAIN) from error
     if document.get("brio") != __version__:
         problem = f"was made by brio {document.get('brio')}, but this is brio {__version__}"
-        raise file_error(path, problem, "install the same version at all sites")
+        raise file_error(path, problem, "use the same version of brio for the whole project")
     rounds = {model: [own for _, own in sorted(one.items())] for model, one in tree.items()}
     document |= {"shown": rounds} if kind is Request else {"sums": {model: own[0] for model, own in rounds.items()}}
     message: Request | Answer = from_json(kind, document, path, _SEND_AGAIN)
@@ -248,7 +250,7 @@ def read_message(path: Path, kind: Any = Request | Answer) -> Any:
     message = decode(read_bounded(path, _LARGEST_FILE, _SEND_AGAIN), path)
     if not isinstance(message, kind):
         found, wanted = (one.__name__.lower() for one in (type(message), kind))
-        raise BrioError(f"{path}: is {found} {message.round + 1} of a project, not the expected {wanted}")
+        raise BrioError(f"{path}: is {found} {message.round + 1} of a project; give one of its {wanted}s instead")
     return message
 
 

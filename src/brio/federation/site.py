@@ -27,7 +27,9 @@ class Site:
     """The scans of a site, in the form that the method of a project reads. Shapes: live, plain [n, d]."""
 
     def __init__(self, terms: Terms, cohort: Cohort, least_per_class: int = 10) -> None:
-        require_frames(cohort.participants, cohort.name, "a model, whose intervals come from re-estimates,")
+        require_frames(
+            cohort.participants, cohort.name, "a model with prediction intervals, which come from re-estimates,"
+        )
         self.method = make_project_method(terms)
         check_atlas(terms.make_atlas(), cohort)
         asked = relabel(cohort, terms.label, 0) if terms.label else cohort
@@ -36,7 +38,10 @@ class Site:
         self.label, self.scans = self.cohort.labels, np.arange(len(self.cohort))
         sites = np.unique(self.cohort.sites)
         if not len(sites):
-            raise BrioError(f"{cohort.name}: has no labelled scan that the audit keeps; 'brio audit' gives the reasons")
+            raise BrioError(
+                f"{cohort.name}: has no labelled scan left after the audit; add labels, or see 'brio audit' for the "
+                "excluded scans"
+            )
         if len(sites) > 1:
             remedy = "make a cohort for each site with 'brio select COHORT --where \"site == 'NAME'\" --out COHORT2'"
             raise BrioError(f"{cohort.name}: has {len(sites)} sites, but each site answers for itself; {remedy}")
@@ -46,7 +51,7 @@ class Site:
             zero, one = asked.classes
             found = f"{format_count(counts[0], 'participant')} of class {zero} and {counts[1]} of {one}"
             raise BrioError(
-                f"{cohort.name}: has {found}, but this site answers only for at least {least_per_class} of each class; "
+                f"{cohort.name}: has {found}, but answers only with at least {least_per_class} of each class; "
                 "add participants, or lower --least-per-class with the first answer"
             )
         self.connectomes = Connectomes(self.cohort)
@@ -60,9 +65,10 @@ class Site:
         counts, score = tuple(np.bincount(self.label, minlength=2).tolist()), None
         if request.round and (counted := request.sites.get(self.name)) != counts:
             listed = "does not list this site" if counted is None else f"lists {counted[0]} and {counted[1]}"
-            found = f"has {counts[0]} scans of controls and {counts[1]} of patients at '{self.name}'"
+            zero, one = self.cohort.classes
+            found = f"has {format_count(counts[0], 'scan')} of class {zero} and {counts[1]} of {one} at '{self.name}'"
             found += f", but the request {listed}"
-            raise BrioError(f"{self.cohort.name}: {found}; use the scans that answered the first request")
+            raise BrioError(f"{self.cohort.name}: {found}; give the scans with which the first request was answered")
         progress = {model: Progress(request.terms, rounds) for model, rounds in request.shown.items()}
         sums = {model: getattr(self, request.asked)(progress.get(model)) for model in request.list_answered(self.name)}
         if request.asked == "score":

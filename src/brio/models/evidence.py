@@ -97,7 +97,8 @@ _FINAL_SETTINGS = {
     ),
     "refit": (
         True,
-        "the model was trained again with its validation sites (refit=true), the evaluated runs were not (refit=false)",
+        "the model was trained again with its validation sites (refit=true), but the evaluated runs were not "
+        "(refit=false)",
         "--set refit=true",
     ),
 }
@@ -175,10 +176,10 @@ def compare_participants(job: StoredJob, method: str, cohort: Cohort) -> tuple[s
             f"{' and '.join(cohort.classes)}"
         )
     elif n_common == 0:
-        problem = "has no participant (by name and site) in common with the model"
+        problem = "has no participant (by participant_id and site) in common with the model"
     elif n_differing:
         problem = (
-            f"cannot be evidence for this model: {n_differing} of {format_count(n_common, 'shared participant')} "
+            f"cannot be evidence for this model: {n_differing:,} of {format_count(n_common, 'shared participant')} "
             f"{'has' if n_differing == 1 else 'have'} a different label in the cohort of the model"
         )
     if problem:
@@ -186,7 +187,7 @@ def compare_participants(job: StoredJob, method: str, cohort: Cohort) -> tuple[s
         raise BrioError(f"{job.folder}: {problem}; {advice}")
     differences = []
     if n_common < n_own:
-        differences.append(f"the evidence covers {n_common} of the {n_own} participants of the model")
+        differences.append(f"the evidence covers {n_common:,} of the {n_own:,} participants of the model")
     if n_more := len(pairs) - n_own:
         differences.append(f"the evidence has {format_count(n_more, 'participant')} that the model was not fitted to")
     if not differences and job.summary.fingerprint != cohort.fingerprint:
@@ -246,13 +247,13 @@ class CallRule:
     def describe(self) -> str:
         """Describe what the rule achieved at the sites of the evidence, with the underlying counts."""
         if not self.n_called:
-            return f"none of {self.n_participants} participants without a flag was called"
+            return f"none of {self.n_participants:,} participants without a flag was called"
         accuracy = self.accuracy
         return (
-            f"{self.coverage:.0%} of {self.n_participants} participants without a flag were called, "
-            f"{self.n_right / self.n_called:.1%} of them correctly ({self.n_right} of {self.n_called}; 95% interval "
-            f"{format_percent(accuracy.low)} to {format_percent(accuracy.high)}%), if the threshold for each site is "
-            "chosen on the other sites"
+            f"{self.coverage:.0%} of {self.n_participants:,} participants without a flag were called, "
+            f"{self.n_right / self.n_called:.1%} of them correctly ({self.n_right:,} of {self.n_called:,}; "
+            f"95% interval {format_percent(accuracy.low)} to {format_percent(accuracy.high)}%), with the threshold for "
+            "each site chosen on the other sites"
         )
 
 
@@ -281,7 +282,7 @@ class Estimate:
 
     def write_coefficient(self) -> str:
         """Write a slope or an intercept of calibration with its interval."""
-        return self.write("{:.2f}".format, whole=WHOLE_COEFFICIENT)
+        return self.write("{:.2f}".format, kind="95% interval ", whole=WHOLE_COEFFICIENT)
 
 
 UNKNOWN = Estimate(None, None, None)
@@ -328,10 +329,11 @@ class Evidence:
         """The accuracy over participants next to that over sites, so that the two are not confused."""
         if self.accuracy is None:
             return "unknown"
-        text = f"{format_percent(self.accuracy)}% of all participants, logits averaged over seeds"
+        seeds, averaged = ("", "") if self.n_seeds == 1 else (" and seeds", ", logits averaged over seeds")
+        text = f"{format_percent(self.accuracy)}% of all participants{averaged}"
         if self.mean_accuracy is None:
             return text
-        return f"{text} (mean over sites and seeds, as 'brio run' prints it: {format_percent(self.mean_accuracy)}%)"
+        return f"{text} (mean over sites{seeds}, as 'brio run' prints it: {format_percent(self.mean_accuracy)}%)"
 
     @property
     def protocol_in_words(self) -> str:
@@ -373,7 +375,7 @@ def gather_evidence(
         differences += compare_participants(job, name, connectomes.cohort)
     elif not is_same_cohort:
         raise BrioError(
-            f"{folder}: does not evaluate the scans of the model; give the cohort of the model, or a job of that cohort"
+            f"{folder}: cannot be matched with the scans of the model; give the cohort of the model, or a job of it"
         )
     own = job.predictions[job.predictions["method"] == name]
     summary = job.summary.methods[name]

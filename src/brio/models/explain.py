@@ -84,7 +84,9 @@ def refit_without_each_site(
     whole = make_training_fold(cohort, member.fitted.run.seed, 0)
     sites = sorted(set(cohort.sites[whole.source].tolist()))
     if len(sites) < LEAST_SITES:
-        raise BrioError(f"{len(sites)} sites have both classes, but at least {LEAST_SITES} are needed to leave one out")
+        raise BrioError(
+            f"{len(sites)} sites have both classes, but leaving one out needs at least {LEAST_SITES}; leave out --sites"
+        )
     runs = []
     for site in sites:
         own = cohort.sites[whole.source] == site
@@ -154,7 +156,7 @@ def tabulate_edges(atlas: Atlas, weights: Weights, stability: Mapping[str, np.nd
     Returns ``roi_a``, ``roi_b``, ``coefficient`` and ``pattern``. With scans: ``pattern_cohort``; with re-estimates of
     them ``pattern_sd_reestimates`` and ``same_sign_reestimates``, the share of re-estimated patterns with the sign of
     ``pattern``; with left-out sites ``same_sign_sites``, the share of fits without a site whose pattern has that sign.
-    These fits share most of their scans; :class:`SitePatterns` has the results at sites that were not used.
+    All their scans are also scans of the model; :class:`SitePatterns` has the results at sites that were not used.
     """
     name, (coefficients, pattern) = atlas.rois["name"].astype(str).to_numpy(), weights
     u, v = np.triu_indices(len(name), 1)

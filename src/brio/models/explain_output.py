@@ -131,7 +131,7 @@ def draw_brain(explanation: ModelExplanation) -> Any:
         **place,
     )
     second = explanation.model.classes[1]
-    title = f"{len(strongest)} strongest patterns: red edges are stronger towards {second}, blue ones weaker"
+    title = f"{len(strongest)} strongest patterns: towards {second}, red edges increase and blue edges decrease"
     figure.text(0.63, 0.93, title, ha="center", fontsize=9)
     return figure
 
@@ -155,7 +155,7 @@ def draw_chords(explanation: ModelExplanation) -> Any:
     ax.set_aspect("equal")
     ax.set_axis_off()
     half = np.degrees(np.pi * 0.92 / len(angle))
-    signs = ((POSITIVE, f"stronger towards {second}"), (NEGATIVE, f"weaker towards {second}"))
+    signs = ((POSITIVE, f"increases towards {second}"), (NEGATIVE, f"decreases towards {second}"))
     legend: list[Any] = [Line2D([], [], color=colour, lw=2, label=label) for colour, label in signs]
     for k, name in enumerate(groups.in_order):
         own, colour = np.degrees(angle[groups.name == name]), GROUP_COLOURS[k % len(GROUP_COLOURS)]
@@ -293,15 +293,17 @@ def _name_scans(explanation: ModelExplanation) -> list[str]:
     seen = f"; the model was fitted to {own.n_training_scans or 'none'} of them"
     seen += f" and to {format_count(others, 'other')}" if own.n_training_scans and others > 0 else ""
     scans = ", the scans that the model was fitted to" if own.is_training else seen
-    return [f"{own.patterns[0].n_scans} scans of cohort '{escape_markdown(own.cohort)}' were given{scans}"]
+    return [f"{own.patterns[0].n_scans:,} scans of cohort '{escape_markdown(own.cohort)}' were given{scans}"]
 
 
 def _find_reason_against_brain(explanation: ModelExplanation) -> str:
     atlas = explanation.model.atlas
     if not atlas.has_coordinates or not np.isfinite(explanation.rois[["x", "y", "z"]].to_numpy(dtype=float)).all():
-        return f"no brain is drawn: atlas '{escape_markdown(atlas.name)}' lacks coordinates of ROIs"
+        return f"no brain is drawn: atlas '{escape_markdown(atlas.name)}' lacks ROI coordinates"
     if import_brain_plots() is None:
-        return "no brain is drawn: nilearn is not installed; install it (pip install nilearn) and repeat the command"
+        return (
+            "no brain is drawn: nilearn is not installed; install it (pip install nilearn) and explain the model again"
+        )
     return ""
 
 

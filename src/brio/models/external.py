@@ -109,7 +109,7 @@ class ExternalScores:
     def name_left_out(self) -> str:
         """State how many participants were left out because the model has seen them; empty if none were."""
         return (
-            f"; left out: {format_count(self.n_known, 'participant')} whose scans the model has seen"
+            f"; left out: {format_count(self.n_known, 'participant')} with a scan that is known to the model"
             if self.n_known
             else ""
         )
@@ -354,7 +354,7 @@ def read_validation(folder: str | Path) -> Validation:
         raise BrioError(f"{folder}: has no {PREDICTIONS}; give the folder that 'brio predict --out' wrote")
     if not path.exists():
         raise BrioError(
-            f"{folder}: has no {VALIDATION}, because the new scans lack labels of both classes; leave the folder out"
+            f"{folder}: has no {VALIDATION}, which requires new scans with labels of both classes; leave the folder out"
         )
     remedy = "repeat 'brio predict' with another --out"
     return from_json(Validation, read_json(path, remedy), path, remedy)

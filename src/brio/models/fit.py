@@ -76,7 +76,9 @@ def fit_model(
     if validation_sites and not method.needs_validation:
         raise BrioError(f"'{method.name}' needs no validation sites; leave out --validation-site")
     job = prepare_job(spec, progress, say, [method]) if prepared is None else prepared
-    require_frames(job.cohort.participants, job.cohort.name, "a model, whose intervals come from re-estimates,")
+    require_frames(
+        job.cohort.participants, job.cohort.name, "a model with prediction intervals, which come from re-estimates,"
+    )
     n_sites = len(find_two_class_sites(job.cohort))
     if n_sites < LEAST_SITES_OF_MODEL:
         raise BrioError(ONE_SITE)
@@ -101,7 +103,7 @@ def fit_model(
         if names:
             say(f"sites not used for training{which} ({why}): {', '.join(names)}")
     if fold.one_class_sites:
-        say(f"sites not used for training (they have only one class): {', '.join(fold.one_class_sites)}")
+        say(f"sites not used for training (only one class): {', '.join(fold.one_class_sites)}")
     if wanted == "auto" and method.needs_validation and not len(fold.validation):
         say("too few sites for validation sites: inner folds choose the number of epochs")
     with _open_place(spec, folder, MEMBERS) as (own, place):
@@ -333,8 +335,8 @@ def adapt_model(
         which = f"{learned} of the {len(labelled)} labelled scans" if learned < len(labelled) else "all labelled scans"
         problem = f"the model was fitted to {which}; give scans that it has not seen"
         if model.training.federated:  # it has no digests
-            problem = f"{which} are from sites with the name of a site that the model was fitted to; if they are new, "
-            problem += "give their site another name"
+            problem = f"judging by site names, the model was fitted to {which}; if these scans are new, give "
+            problem += "their site another name"
         raise BrioError(f"{cohort.name}: {problem}")
     compute = resolve_device(device)
     checked = model.check_scans(Connectomes(labelled, compute.torch_device))

@@ -269,13 +269,13 @@ def _check_record(record: ModelRecord, path: Path) -> None:
         sites = one.harmonised_sites
         found = "none" if sites is None else "some" if sites else "no"
         if found != expected or (sites and len(set(sites)) < len(sites)):
-            problem = problem or f"has harmonised sites for seed {one.seed} that do not match harmonise.kind={kind}"
+            problem = problem or f"has harmonised_sites for seed {one.seed} that do not match harmonise.kind={kind}"
     if problem:
         raise file_error(path, problem, GET_AGAIN)
 
 
 def _make_method(record: ModelRecord, folder: Path) -> Method:
-    remedy = "load the file that declares it (--load), use the version of brio that wrote the model, or fit it again"
+    remedy = "load the file of the method (--load), use the version of brio that wrote the model, or refit the model"
     try:
         find_method(record.method, list_all=False)
         remedy = GET_AGAIN

@@ -18,6 +18,7 @@ from ..connectome import BlockRule, Connectomes, HarmonisationRule, HarmonisedCo
 from ..connectome.connectomes import SCANS_AT_A_TIME
 from ..connectome.resampling import ReestimateRequest, clip_block_length, find_design_size
 from ..errors import BrioError
+from ..formatting import format_count
 from ..protocol.metrics import calibrate_margins
 from ..schemas import StoredCount
 from ..training import FittedRun, Inputs, Method
@@ -152,9 +153,10 @@ class Model(Ensemble):
     def __repr__(self) -> str:
         seeds, training = len(self.members), self.training
         evaluated = "" if self.evidence is not None else ", not evaluated"
-        adapted = "" if self.adaptation is None else f", adapted to {self.adaptation.n_participants} participants"
+        n_adapted = 0 if self.adaptation is None else self.adaptation.n_participants
+        adapted = f", adapted to {format_count(n_adapted, 'participant')}" if n_adapted else ""
         return (
-            f"Model({self.method.name!r}: {seeds} seed{'s' if seeds > 1 else ''}, {training.n_scans} scans of "
+            f"Model({self.method.name!r}: {format_count(seeds, 'seed')}, {format_count(training.n_scans, 'scan')} of "
             f"{len(training.sites)} sites, {len(self.atlas)} ROIs ({self.atlas.name}){evaluated}{adapted})"
         )
 
@@ -171,7 +173,7 @@ class Model(Ensemble):
     def require_own(self, cohort: Cohort, remedy: str) -> None:
         """Refuse any cohort other than the one that the model was fitted to."""
         if not self.was_fitted_to(cohort):
-            own = f"{self.training.cohort}, {self.training.n_scans} scans"
+            own = f"{self.training.cohort}, {format_count(self.training.n_scans, 'scan')}"
             raise BrioError(f"{cohort.name}: is not the cohort that the model was fitted to ({own}); {remedy}")
 
     def find_learned_scans(self, cohort: Cohort) -> np.ndarray:

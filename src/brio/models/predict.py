@@ -69,7 +69,7 @@ def _warn_of_rois(model: Model, cohort: Cohort) -> list[str]:
 
 
 def _warn_of_classes(model: Model, cohort: Cohort) -> list[str]:
-    """Say which label is taken as which class of the model, where labels have other names."""
+    """Say which label is matched with which class of the model, where labels have other names."""
     (zero, one), (own_zero, own_one) = cohort.classes, model.classes
     names = {name.casefold() for name in cohort.classes}
     if not cohort.labelled.any() or cohort.classes == UNNAMED_CLASSES:
@@ -80,8 +80,8 @@ def _warn_of_classes(model: Model, cohort: Cohort) -> list[str]:
     remedy = "import the scans again with" if is_folder else "set"
     meant = (f" ({people.positives})", f" ({people.negatives})") if model.classes == UNNAMED_CLASSES else ("", "")
     return [
-        f"warning: labels are {zero} and {one}, but the model has {own_zero} and {own_one}: {one} is taken as "
-        f"{own_one}{meant[0]} of the model, {zero} as {own_zero}{meant[1]}; if this is wrong, "
+        f"warning: labels are {zero} and {one}, but the model has {own_zero} and {own_one}: {one} is "
+        f"matched with {own_one}{meant[0]} and {zero} with {own_zero}{meant[1]}; if this is wrong, "
         f"{remedy} --patient and --control"
     ]
 
@@ -93,7 +93,7 @@ def _warn_of_extraction(model: Model, cohort: Cohort) -> list[str]:
         return []
     both = [[f"--{key.replace('_', '-')} {value}" for key, value in ways.items()] for ways in (theirs, own)]
     said, asked = map(" ".join, both)
-    return [f"warning: the scans were extracted with {said}, but those of the model with {asked}: use the same options"]
+    return [f"warning: the scans were extracted with {said}, but those of the model with {asked}; use the same options"]
 
 
 def remark_on_local_scans(model: Model, cohort: Cohort) -> list[str]:

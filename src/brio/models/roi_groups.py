@@ -40,7 +40,7 @@ def group_rois(atlas: Atlas, mean: Tensor) -> RoiGroups:
     for column in COLUMNS:
         if column in rois and rois[column].notna().all():
             name = rois[column].astype(str).to_numpy(dtype=str)
-            return RoiGroups(name, _order(name, hemisphere), f"column {column} of the atlas")
+            return RoiGroups(name, _order(name, hemisphere), f"the {column} column of the atlas")
     if "aal_majority" in rois:
         aal = load_bundled_atlas("aal116")
         assert aal is not None

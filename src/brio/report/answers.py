@@ -219,12 +219,12 @@ def judge_transfer(answers: Answers | None, smoke_reason: str = "", p_values: Se
     if smoke_reason:
         return Judgement("Not known", f"this is a smoke run ({smoke_reason}), which supports no claim")
     if answers.arm.unit == "fold":
-        return Judgement("Not tested", "scans of every site were used for training, so no unseen site was tested")
+        return Judgement("Not tested", "k-fold leaves no site out, so the evaluation says nothing about unseen sites")
     if auc.n < 2:
         return Judgement("Not known", f"one site is too few to tell how well {name} works at other sites")
     if auc.interval is None:
         return Judgement(
-            "Not tested", f"{name} has the same AUC at all {auc.n} sites, so the spread over sites is unknown"
+            "Not tested", f"{name} has the same AUC at all {auc.n} sites, so there is no interval over sites"
         )
     if format_interval(auc.interval) == UNKNOWN_INTERVAL:
         return Judgement("Not known", f"{auc.n} sites are too few for an interval")
@@ -255,7 +255,7 @@ def judge_usability(answers: Answers | None, transfer: Judgement) -> Judgement:
             "Not yet", "a prediction changes the odds strongly, but only a prospective study can confirm this", size
         )
     if positive >= WEAK[0] or negative <= WEAK[1]:
-        reason = "a positive or a negative prediction changes the odds for an individual too little for a decision"
+        reason = "predictions of at least one class change the odds for an individual too little for a decision"
         return Judgement("No", reason, size)
     # also if no such prediction was made
     return Judgement("No", "a prediction hardly changes the odds for an individual", size)

@@ -117,7 +117,7 @@ def _describe_labels(audit: dict[str, Any], warnings: dict[str, str], classes: C
         yield "warn", f"Sites with one class only, which have no AUC and are not used for training: {sites}."
     elif audit["small_class"]:
         least, sites = audit["rules"]["min_class"], join_names(audit["small_class"])
-        yield "note", f"Fewer than {least} participants in at least one class at {sites}."
+        yield "note", f"Sites with fewer than {least} participants in a class: {sites}."
     else:
         yield "ok", "Every site has both classes."
     label, by_site = (audit[key] or {} for key in ("label_by_site", "length_by_site"))

@@ -217,11 +217,11 @@ def _label_jobs(jobs: Sequence[StoredJob]) -> tuple[dict[str, StoredJob], str]:
         other = first.setdefault(summary.cohort, label)
         known = labelled[other].summary
         if known.fold_rule != summary.fold_rule or known.fingerprint != summary.fingerprint:
-            why, remedy = "by another rule", "with the same version of brio"
+            why, remedy = "by different rules", "with the same version of brio"
             if known.fingerprint != summary.fingerprint:
-                why, remedy = "from other scans", "on the same cohort with the same exclusions"
+                why, remedy = "from different scans", "on the same cohort with the same exclusions"
             raise BrioError(
-                f"{label}: its folds were made {why} than those of {other}, so scores cannot be paired; "
+                f"{label}: its folds and those of {other} were made {why}, so scores cannot be paired; "
                 f"run both jobs {remedy}"
             )
     smoke = [label for label, job in labelled.items() if job.summary.smoke_run]
@@ -280,7 +280,10 @@ def compare_methods(rows: pd.DataFrame, reference: str) -> pd.DataFrame:
             differences.insert(0, "cohort", cohort)
             parts.append(differences)
     if not parts:
-        raise BrioError(f"nothing to compare with '{reference}': no other method was run with its cohort and protocol")
+        raise BrioError(
+            f"nothing to compare with '{reference}': no other method was run on its cohort under its protocol; add a "
+            "job of another method"
+        )
     return pd.concat(parts, ignore_index=True)
 
 
@@ -447,7 +450,8 @@ def _describe_settings(method: MethodSummary, summary: Summary) -> str:
         return changed or "default"
     here = (tuning.cohort, tuning.atlas) == (summary.cohort, summary.atlas)
     carried = "" if here else f" in {tuning.cohort}"
-    return f"best of {tuning.budget} configurations without test scans{carried}" + (f"; {changed}" if changed else "")
+    best = f"best of {tuning.budget} configurations{carried}, chosen without test scans"
+    return f"{best}; {changed}" if changed else best
 
 
 def _list_remarks(summary: Summary, method: MethodSummary) -> str:
