@@ -62,8 +62,8 @@ def judge_claims() -> list[Verdict]:
         verdicts.append(
             (
                 f"The full method has a higher AUC and ACC than its four ablations ({atlas_label(atlas)})",
-                f"AUC significantly higher than that of {len(below)} of {n} ablations{named if len(below) else ''}; "
-                f"mean ACC higher than that of {higher} of {n}",
+                f"AUC significantly above {len(below)} of {n} ablations{named if len(below) else ''}; "
+                f"mean ACC above {higher} of {n}",
                 judge(len(below), len(above), n),
             )
         )

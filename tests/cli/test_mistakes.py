@@ -52,7 +52,7 @@ MISTAKES = [
     ("study comparison cohort --method ridge --out scans", "contains files that do not belong to a brio study"),
     ("run cohort --method ridge --out cohort/cohort.json", "is a file, not a folder; choose another --out"),
     ("run cohort --method ridge --tuned job --out new", "job/tuning.json: cannot be read"),
-    ("simulate --out cohort", "cohort: already exists; choose another --out or remove it"),
+    ("simulate --out cohort", "cohort: already exists; remove it, or choose another --out"),
     ("simulate --out job/plan.json/new", "job/plan.json"),
     (f"{RUN} --with nowhere", "nowhere: is not a cohort folder"),
     ("import table nowhere --out new", "nowhere: no such folder"),

@@ -131,7 +131,7 @@ def test_the_index_beside_numbered_columns_is_left_out_with_a_warning(tmp_path, 
     assert cohort.fingerprint == plain.fingerprint
     (warning,) = cohort.provenance["warnings"]
     column = f"column 1 ('{corner}')" if corner else "column 1"
-    assert f"p1.csv: {column} only numbers the rows" in warning
+    assert f"p1.csv: {column} contains only row numbers" in warning
     assert warning.endswith("was left out in 4 of 4 scans")
 
 
@@ -150,7 +150,7 @@ def test_a_named_column_that_counts_is_refused_until_it_is_dropped(tmp_path, wri
     columns = read_series(src / "p1.csv").columns
     (name,) = set(columns) - set(NAMES)
     column = rf"column {columns.index(name) + 1} \('{name}'\)"
-    expected = rf"p1\.csv: {column} only numbers the rows .*--drop-roi {name}$"
+    expected = rf"p1\.csv: {column} contains only row numbers .*--drop-roi {name}$"
     refuse_import(expected, src)
     refuse(expected, read_scans_to_predict, src / "p1.csv", tmp_path / "out", kind="table")
     cohort = import_cohort("table", src, tmp_path / "out", drop_roi=name)
@@ -173,7 +173,7 @@ def add_index(frames: np.ndarray) -> np.ndarray:
 def test_an_index_without_header_is_refused_in_every_format(tmp_path, write):
     src = write_study(tmp_path / "study", write=write)
     for options in ({}, {"atlas": "aal116"}):
-        refuse_import(r"p1\.\w+: column 1 \('roi001'\) only numbers the rows \(0, 1, .*roi001", src, **options)
+        refuse_import(r"p1\.\w+: column 1 \('roi001'\) contains only row numbers \(0, 1, .*roi001", src, **options)
     cohort = import_cohort("table", src, tmp_path / "out", drop_roi="roi001")
     np.testing.assert_allclose(cohort.scan(2), make_frames(2), rtol=1e-6)
 
@@ -283,7 +283,7 @@ def test_a_column_that_is_hardly_a_region_is_refused(tmp_path):
     src = write_study(tmp_path / "study", NUMBERS, partial(write_csv, header=header))
     refuse_import(r": global_signal; .*--drop-roi global_signal.*--atlas-table", src)
     confounds = write_study(tmp_path / "confounds", write=partial(write_csv, header="csf,trans_x,rot_z,dvars,e"))
-    refuse_import(r"4 of 5 columns have names of nuisance signals \(csf, trans_x, rot_z and 1 more\)", confounds)
+    refuse_import(r"4 of 5 columns are named like nuisance signals \(csf, trans_x, rot_z and 1 more\)", confounds)
     (tmp_path / "rois.csv").write_text("\n".join(["name", *header.split(",")]))
     assert import_cohort("table", src, tmp_path / "out", atlas_table=tmp_path / "rois.csv").n_rois == 5
 

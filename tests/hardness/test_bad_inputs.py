@@ -242,16 +242,16 @@ PACKS: list[tuple[str, dict[str, np.ndarray], str]] = [
 """Arrays of packed scans that are replaced, and the answer."""
 
 SIDECARS: list[tuple[str, Content, str]] = [
-    ("an infinite repetition time", '{"RepetitionTime": Infinity}', "RepetitionTime in its json sidecar is inf;"),
+    ("an infinite repetition time", '{"RepetitionTime": Infinity}', "RepetitionTime in its JSON sidecar is inf;"),
     ("milliseconds", '{"RepetitionTime": 2000}', "is 2000; a number of seconds is needed, from 0.01 to 100"),
-    ("a time of 400 digits", f'{{"RepetitionTime": 1{"0" * 400}}}', "RepetitionTime in its json sidecar is 1000"),
+    ("a time of 400 digits", f'{{"RepetitionTime": 1{"0" * 400}}}', "RepetitionTime in its JSON sidecar is 1000"),
     (
         "a frequency of 400 digits",
         f'{{"SamplingFrequency": 1{"0" * 400}}}',
-        "SamplingFrequency in its json sidecar is 1",
+        "SamplingFrequency in its JSON sidecar is 1",
     ),
     ("frames per minute", '{"SamplingFrequency": 300}', "frames per second is needed, from 0.01 to 100"),
-    ("a list as repetition time", '{"RepetitionTime": [2]}', "RepetitionTime in its json sidecar is [2]"),
+    ("a list as repetition time", '{"RepetitionTime": [2]}', "RepetitionTime in its JSON sidecar is [2]"),
     ("deep JSON", f'{{"a": {"[" * 100_000}{"]" * 100_000}}}', ".json: is not valid JSON (it is nested too deeply)"),
     ("a list", "[1, 2]", ".json: must contain a JSON object"),
     ("half an object", '{"RepetitionTime": ', ".json: is not valid JSON"),

@@ -284,7 +284,7 @@ def test_what_differs_is_described():
         "other tuned settings of method gcn",
         "setting patience of gcn: 25, now none",
         "setting refit of gcn: false, now true",
-        "scans after exclusions, which depend on --with: 40 (fingerprint fedcba), now 39 (fingerprint a)",
+        "scans left by the exclusions (also by those of --with): 40 (fingerprint fedcba), now 39 (fingerprint a)",
         "threads (OMP_NUM_THREADS): 1, now 2",
         "protocol: loso, now kfold",
         "device: cpu, now cuda",

@@ -68,7 +68,7 @@ def fit(
         settings.Seconds | None,
         "SECONDS",
         "Neural networks: time between checkpoints, from which interrupted training resumes; 0 for none. By "
-        "default 120 with --engine dask, and otherwise 0.",
+        "default 120 with --engine dask, otherwise 0.",
     ] = None,
     *,
     job: options.JobOptions,
@@ -221,7 +221,8 @@ def explain(
         settings.ReestimatesOrNone, "Number of re-estimates of each scan of the cohort; 0 for none."
     ] = 8,
     sites: Annotated[
-        bool, "Refit the model without each site in turn; requires a closed-form method and the cohort of the model."
+        bool,
+        "Refit the model without each site in turn; requires a closed-form method and --cohort with the model's cohort.",
     ] = False,
     companion: options.Companions = None,
     keep_all: options.KeepAll = False,

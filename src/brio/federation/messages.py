@@ -93,7 +93,8 @@ class Terms:
 class Request:
     """What the coordinator sends to all sites in a round: the sums of all earlier answers, and nothing else.
 
-    A site computes the requested vectors from these sums, so the coordinator cannot request arbitrary vectors.
+    A site computes from these sums the vectors by which it multiplies its scans; a coordinator who reports the sums of
+    the answers cannot choose these vectors.
     """
 
     terms: Terms

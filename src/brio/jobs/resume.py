@@ -230,7 +230,7 @@ def _state_plan(plan: Mapping[str, Any]) -> dict[str, Any]:
     for name, method in methods.items():
         stated |= {f"{words} of method {name}": method.get(fact) for fact, words in _OF_METHOD.items()}
         stated |= {f"setting {key} of {name}": value for key, value in method["settings"].items()}
-    stated["scans after exclusions, which depend on --with"] = f"{n_scans} (fingerprint {after[:12]})"
+    stated["scans left by the exclusions (also by those of --with)"] = f"{n_scans} (fingerprint {after[:12]})"
     stated["threads (OMP_NUM_THREADS)"] = rest.pop("threads")
     return stated | {name.replace("_", " "): value for name, value in rest.items()}
 

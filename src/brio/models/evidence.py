@@ -91,8 +91,8 @@ def find_flagged_scans(scans: pd.DataFrame, left_out: pd.DataFrame, reasons: Ite
 _FINAL_SETTINGS = {
     "choose_by": (
         "source-sites",
-        "the evaluated runs chose the penalty on validation sites (choose_by=validation), the model by inner folds "
-        "(choose_by=source-sites)",
+        "the evaluated runs chose the penalty on validation sites (choose_by=validation), but the model chose it on "
+        "inner folds (choose_by=source-sites)",
         "--set choose_by=source-sites --set protocol.validation_sites=0",
     ),
     "refit": (

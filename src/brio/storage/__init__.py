@@ -284,7 +284,7 @@ def refuse_existing(out: str | Path) -> None:
     """Refuse a folder that is to be created, before any work is done."""
     out = Path(out)
     if os.path.lexists(out):
-        raise BrioError(f"{out}: already exists; choose another --out or remove it")
+        raise BrioError(f"{out}: already exists; remove it, or choose another --out")
     final = _shorten(out.name)
     if any(name[4] == final and name[1] == _get_machine() and not _is_dead(name) for name in _list_partial(out.parent)):
         raise BrioError(f"{out}: another brio process is writing this folder; wait or choose another --out")
@@ -340,7 +340,7 @@ def create_whole_folder(folder: Path) -> Iterator[Path]:
     :func:`refuse_existing` first, so that the second process learns of the first before it begins.
     """
     if os.path.lexists(folder):
-        raise BrioError(f"{folder}: already exists; choose another --out or remove it")
+        raise BrioError(f"{folder}: already exists; remove it, or choose another --out")
     made = make_folders(folder.parent)
     remove_leftovers(folder.parent)
     partial = reserve_name(folder.parent, folder.name)

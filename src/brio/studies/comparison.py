@@ -244,7 +244,7 @@ def compare_labels(context: StudyContext, arms: list[Arm]) -> Finding:
         *_describe_consistency(summaries, reference, shared),
         *(f"{label}: {_describe_best(one)}." for label, one in summaries.items() if label != TOGETHER),
         "p values are adjusted within each label (Holm). For all labels together, the scores at each site are averaged "
-        f"over the labels that the site has, with equal weights, and then tested over sites.{repeated}",
+        f"with equal weights over the labels that the site has; these means are then tested over sites.{repeated}",
         *(f"'{q}', {describe_question(context.job_for(q).cohort_before_exclusions)}." for q in questions),
         *not_asked,
         *describe_left_out(context),

@@ -241,7 +241,7 @@ def _describe_left_out(left_out: Mapping[tuple[int, str], Sequence[Path]], n_sca
     for (number, name), paths in left_out.items():
         column = f"column {number}" + (f" ('{name}')" if name else "")
         share = f"in {len(paths)} of {format_count(n_scans, 'scan')}"
-        sentences.append(f"{paths[0]}: {column} only numbers the rows, so it was left out {share}")
+        sentences.append(f"{paths[0]}: {column} contains only row numbers, so it was left out {share}")
     return sentences
 
 

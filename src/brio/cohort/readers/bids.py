@@ -291,17 +291,17 @@ def _read_scan(path: Path, root: Path, list_sidecars: ListSidecars) -> Series:
 
 
 def find_repetition_time(sidecar: dict[str, Any], path: Path) -> float | None:
-    """Find the repetition time that the json sidecars of a file state."""
+    """Find the repetition time that the JSON sidecars of a file state."""
     tr, frequency = sidecar.get("RepetitionTime"), sidecar.get("SamplingFrequency")
     if tr is not None:
-        return require_repetition_time(tr, f"{path}: RepetitionTime in its json sidecar")
+        return require_repetition_time(tr, f"{path}: RepetitionTime in its JSON sidecar")
     if not frequency or frequency == "TR":  # XCP-D writes the word
         return None
     if "feature" in parse_entities(path):  # HALFpipe writes seconds
-        return require_repetition_time(frequency, f"{path}: SamplingFrequency in its json sidecar")
+        return require_repetition_time(frequency, f"{path}: SamplingFrequency in its JSON sidecar")
     is_number = isinstance(frequency, int | float) and not isinstance(frequency, bool)
     if not (is_number and 1.0 / LONGEST <= frequency <= 1.0 / SHORTEST):
-        problem = f"SamplingFrequency in its json sidecar is {repr(frequency)[:40]}"
+        problem = f"SamplingFrequency in its JSON sidecar is {repr(frequency)[:40]}"
         needed = f"a number of frames per second is needed, from {1.0 / LONGEST:g} to {1.0 / SHORTEST:g}"
         raise BrioError(f"{path}: {problem}; {needed}")
     return 1.0 / frequency

@@ -287,7 +287,7 @@ def extract_scan(path: Path, atlas: LabelAtlas, denoising: Denoising, root: Path
     if confounds.table is not None and len(confounds.table) != len(series):
         raise BrioError(f"{path}: has {len(series)} frames, but its confounds table has {len(confounds.table)} rows")
     if tr is None and (denoising.high_pass, denoising.low_pass) != (None, None):
-        raise BrioError(f"{path}: has no repetition time, but filters need one; add RepetitionTime to its json sidecar")
+        raise BrioError(f"{path}: has no repetition time, but filters need one; add RepetitionTime to its JSON sidecar")
     with name_failure(path, "cannot be denoised"):
         frames = denoise(series, confounds, denoising, tr).astype(np.float32)
     return frames, {"tr": tr, "mean_fd": confounds.mean_fd}

@@ -197,7 +197,9 @@ def compare_digests(folder: Path, files: Sequence[Path], record: Path) -> None:
     for number, line in enumerate(series.read_text_file(record, "a list of digests").splitlines(), 1):
         match = re.fullmatch("([0-9a-fA-F]{64})  (.*)", line)
         if match is None:
-            raise BrioError(f"{record}, line {number}: is not a digest as written by 'sha256sum'")
+            raise BrioError(
+                f"{record}: line {number} is not a digest and a name, as 'sha256sum' writes them; correct the line"
+            )
         known[match[2]] = match[1].lower()
     for name, digest in found.items():
         if name not in known:

@@ -185,7 +185,7 @@ def refuse_nuisance(names: Sequence[str], path: Path) -> None:
     nuisance = find_nuisance(names)
     if 2 * len(nuisance) > len(names):
         problem = (
-            f"{len(nuisance)} of {len(names)} columns have names of nuisance signals ({shorten_list(nuisance, 3)})"
+            f"{len(nuisance)} of {len(names)} columns are named like nuisance signals ({shorten_list(nuisance, 3)})"
         )
         raise BrioError(f"{path}: {problem}; give the time series of regions")
     if nuisance:

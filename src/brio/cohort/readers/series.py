@@ -504,7 +504,7 @@ def refuse_row_counters(frames: np.ndarray, names: Sequence[str], path: Path, dr
     for i in find_row_counters(frames) if len(frames) >= SHORTEST_SCAN else ():
         if names[i] not in drop:
             first, second = (f"{value:g}" for value in frames[:2, i])
-            problem = f"column {i + 1} ('{names[i]}') only numbers the rows ({first}, {second}, ...)"
+            problem = f"column {i + 1} ('{names[i]}') contains only row numbers ({first}, {second}, ...)"
             remedy = f"leave out the column with --drop-roi {shlex.quote(names[i])}"
             raise BrioError(f"{path}: {problem}; {remedy}")
 
