@@ -375,7 +375,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
     def fit(self, X: Any, y: Any = None, *, sites: Any = None) -> BrioClassifier:
-        """Fit the model to scans of one or more sites. Sites with only one class are not used, and lead to a warning.
+        """Fit the model to scans of one or more sites. Sites with only one class are ignored, with a warning.
 
         Parameters
         ----------

@@ -93,6 +93,24 @@ def test_a_scan_that_deviates_is_skipped_with_its_reason(reason, position, tmp_p
     assert list_skipped(scans) == {name: reason}
 
 
+@pytest.mark.parametrize(
+    ("most", "deviating", "differing"),
+    [
+        ("A A B C", "A A C B", "some names are repeated, and the columns differ"),
+        ("A A B C", "A B B C", "some names are repeated, and the columns differ"),
+        ("A B C D", "A A B C", "'D' is missing"),
+        ("A A B C", "A B C D", "'D' is not among them"),
+    ],
+)
+def test_repeated_names_that_deviate_are_told(most, deviating, differing, tmp_path):
+    def write(frames: np.ndarray, path: Path) -> None:
+        write_text(path.with_suffix(".tsv"), frames[:, :4], (deviating if path.name == TEN[3] else most).split())
+
+    cohort = import_cohort("table", write_study(tmp_path / "study", TEN, write), tmp_path / "out")
+    (skipped,) = cohort.provenance["skipped"]
+    assert skipped["reason"] == f"regions that differ from those of most scans ({differing})"
+
+
 def test_scans_without_a_clear_majority_are_refused_with_their_counts(tmp_path):
     first, other = list(DEVIATIONS)[:2]
     src = write_deviating(tmp_path / "study", {0: first, 3: first, 8: other})

@@ -166,8 +166,10 @@ def test_evidence_of_some_of_the_scans_is_named_with_its_count(cohort, diagnosis
     said = []
     model = fit_model(specify(cohort), evidence=tmp_path / "job", say=said.append)
     n = len(cohort)
-    assert model.evidence.differences == (f"the evidence covers {n - 1} of the {n} participants of the model",)
-    assert any(f"covers {n - 1} of the {n} participants" in line for line in said)
+    assert model.evidence.differences == (
+        f"the evidence covers only {n - 1} of the {n} participants in the cohort of the model",
+    )
+    assert any(f"covers only {n - 1} of the {n} participants" in line for line in said)
     assert add_evidence(model, diagnosis_job, Connectomes(cohort)).evidence.differences == ()
 
 
@@ -204,7 +206,7 @@ def test_the_card_says_what_the_holder_of_a_scan_can_tell(cohort, fit):
         f"AUC of {measured.membership:.2f} (0.50: guessing) {measured_on} participants of ABIDE (AAL116) (1,030" in card
     )
     assert "No identifiers" not in card
-    assert "was not measured" in write_card(replace(fit("ridge"), method=make_method("brainood-kl")))
+    assert "has not been measured" in write_card(replace(fit("ridge"), method=make_method("brainood-kl")))
     model = fit_model(specify(cohort), to_evaluate=True)
     assert 0.5 < model.attacks.membership <= 1
     membership = f"{model.attacks.membership:.2f}"

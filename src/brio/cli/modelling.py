@@ -222,7 +222,7 @@ def explain(
     ] = 8,
     sites: Annotated[
         bool,
-        "Refit the model without each site in turn; requires a closed-form method and --cohort with the model's cohort.",
+        "Refit the model without each site in turn; requires a closed-form method, and the model's cohort in --cohort.",
     ] = False,
     companion: options.Companions = None,
     keep_all: options.KeepAll = False,

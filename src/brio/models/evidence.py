@@ -187,7 +187,8 @@ def compare_participants(job: StoredJob, method: str, cohort: Cohort) -> tuple[s
         raise BrioError(f"{job.folder}: {problem}; {advice}")
     differences = []
     if n_common < n_own:
-        differences.append(f"the evidence covers {n_common:,} of the {n_own:,} participants of the model")
+        share = f"{n_common:,} of the {n_own:,} participants"
+        differences.append(f"the evidence covers only {share} in the cohort of the model")
     if n_more := len(pairs) - n_own:
         differences.append(f"the evidence has {format_count(n_more, 'participant')} that the model was not fitted to")
     if not differences and job.summary.fingerprint != cohort.fingerprint:

@@ -251,9 +251,8 @@ def judge_usability(answers: Answers | None, transfer: Judgement) -> Judgement:
     positive, negative = answers.points[0].likelihood_ratios
     size = f"{_describe_ratio('positive', positive)} and {_describe_ratio('negative', negative)}"
     if positive >= STRONG[0] and negative <= STRONG[1]:
-        return Judgement(
-            "Not yet", "a prediction changes the odds strongly, but only a prospective study can confirm this", size
-        )
+        reason = "a prediction changes the odds for an individual a lot, but only a prospective study can confirm this"
+        return Judgement("Not yet", reason, size)
     if positive >= WEAK[0] or negative <= WEAK[1]:
         reason = "predictions of at least one class change the odds for an individual too little for a decision"
         return Judgement("No", reason, size)

@@ -173,7 +173,8 @@ def _draw_strengths(summary: pd.DataFrame, differences: pd.DataFrame) -> Any:
         row = summary[summary["arm"] == name].iloc[0]
         label = "\n".join([display_name(name), *(f"({state_p(value)})" for value in p[p.index == name])])
         axis.scatter(row["D_site"], row["D_re_pred"], s=80, zorder=3, label=label, **series_style(k))
-    title = "means over runs, labelled with lambda_env\np: variation compared with that of BRIO, Holm's correction"
+    title = "means over runs; alignment arms are labelled with lambda_env\n"
+    title += "p: difference in variation from BRIO, adjusted (Holm)"
     _label_measures(axis, title, "x", labelspacing=1.0)
     return figure
 

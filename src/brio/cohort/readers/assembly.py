@@ -157,8 +157,12 @@ def _compare_regions(group: tuple[bool, Any], most: tuple[bool, Any], others: st
     if len(group[1]) != len(most[1]):
         named = f" (without {shorten_list(lacking, 3)})" if group[0] and lacking and not other else ""
         return f"{len(group[1])} regions, while {others} have {len(most[1])}{named}"
-    differing = f"(for example '{other[0]}', not '{lacking[0]}')" if other else "(repeated names are in another order)"
-    return f"regions that differ from those of {others} {differing}"
+    differing = "some names are repeated, and the columns differ"
+    if other and lacking:
+        differing = f"for example '{other[0]}', not '{lacking[0]}'"
+    elif other or lacking:
+        differing = f"'{other[0]}' is not among them" if other else f"'{lacking[0]}' is missing"
+    return f"regions that differ from those of {others} ({differing})"
 
 
 def _refuse_other_content(frames: np.ndarray, path: Path, found: Layout) -> None:

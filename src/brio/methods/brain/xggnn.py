@@ -276,8 +276,8 @@ variant(
     "XG-GNN as in its published code: ROIs are rescaled and exchange no messages.",
     provenance=follow_code(
         "we reset the averages of Adam in each look-ahead step. As in the published code, all edges of the learned "
-        "connectome agree to float precision when training starts, so the class-difference maps then contain only "
-        "rounding errors"
+        "connectome start with the same value, up to rounding, so the class-difference maps contain only rounding "
+        "errors at first"
     ),
     published=True,
 )
