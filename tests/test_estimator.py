@@ -528,7 +528,7 @@ def test_scans_with_rois_in_rows_are_refused_without_an_atlas(ridge):
     turned = [np.resize(x, (60, 12)).T for x in X]
     with pytest.raises(BrioError, match=r"the 12 rows of the scans seem to be ROIs, .*check_axes=False"):
         BrioClassifier("ridge", device="cpu").fit(turned, Y, sites=SITES)
-    refuse(r"60 ROIs, but the model was fitted to 12 .*if rows are the ROIs, transpose", ridge.predict, turned)
+    refuse(r"60 ROIs, but the model was fitted to 12 .*if the rows are the ROIs, transpose", ridge.predict, turned)
 
 
 @pytest.mark.parametrize(

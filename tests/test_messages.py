@@ -89,7 +89,10 @@ PROVOKED = {
         lambda p: brio.tune(p / "cohort", "ridge", out=p / "tuned", protocol="kfold", seeds=2),
         "tune with seeds=1, or with protocol='loso'",
     ),
-    "folder there": (lambda p: brio.Cohort.load(p / "cohort").save(p / "few"), "already exists; choose another folder"),
+    "folder there": (
+        lambda p: brio.Cohort.load(p / "cohort").save(p / "few"),
+        "already exists; remove it, or choose another folder",
+    ),
     "single scans": (lambda p: brio.fit(p / "cohort", "fc-hgnn", device="cpu"), "holds_scans=True"),
     "validation sites": (
         lambda p: brio.fit(p / "cohort", "ridge", validation_sites=["A"], device="cpu"),

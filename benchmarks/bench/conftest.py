@@ -1,7 +1,7 @@
 """Data and options of the benchmarks. Each compares the work of brio with other code in one run on one machine.
 
 Every contender has the same threads and scans of float32. FC, re-estimates and BRIO are computed in float32 unless a
-name says otherwise, linear models and BRIO plus in float64.
+name says otherwise, linear models and BRIO plus in float64 (its changes under re-estimation in float32).
 """
 
 import os

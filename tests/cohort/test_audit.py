@@ -554,6 +554,15 @@ def test_the_column_of_the_classes_is_no_covariate():
     assert findings.measure_covariates_by_label(named, 0.57) == ()
 
 
+@pytest.mark.parametrize(
+    ("classes", "shown"),
+    [(("children with asthma", "ADHD"), "children with asthma mean"), (("0", "1"), "label 0 mean")],
+)
+def test_tables_name_the_classes(classes, shown):
+    people = make_people(age=lambda rng, label, site: 20.0 + 10 * label + rng.normal(size=len(label)))
+    assert shown in format_audit(audit(dataclasses.replace(people, classes=classes)))
+
+
 def test_one_of_each_is_written_without_a_plural() -> None:
     series = scans()
     series[25] = series[24].copy()

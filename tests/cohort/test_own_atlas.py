@@ -275,6 +275,8 @@ def test_an_atlas_is_added_by_order(folder, tmp_path):
 
 
 def test_repeated_names_cannot_be_found():
+    numbered = Atlas("mine", pd.DataFrame({"name": [1, 1, 2]}))
+    refuse("'q' has no row in table t", _find_rows, numbered, ["q"], "scan.csv:", "t", "rename")
     atlas = Atlas("mine", pd.DataFrame({"name": ["left", "left"]}))
     refuse(
         "scan.csv: names cannot be matched, because names are repeated in table rois.tsv; rename",

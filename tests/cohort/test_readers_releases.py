@@ -261,7 +261,7 @@ def test_fetched_files_are_recorded_and_compared(downloads, tmp_path):
     for damage, message in [
         (lambda text: text.replace(digest, "0" * 64), f"{name}: does not match its digest in"),
         (lambda text: text.replace(f"{digest}  {name}\n", ""), f"has no digest of {name}"),
-        (lambda text: "not a digest\n" + text, "line 1: is not a digest"),
+        (lambda text: "not a digest\n" + text, "line 1 is not a digest"),
     ]:
         record.write_text(damage("\n".join(lines) + "\n"))
         shutil.rmtree(tmp_path / "more" / "ABIDE_pcp")

@@ -62,6 +62,7 @@ def test_expressions(expression, rows):
         ("agee > 3", "t.csv: there is no column 'agee', which --where compares; did you mean 'age'"),
         ("`my cal` == 'x'", "no column 'my cal'.* did you mean 'my col'"),
         ("site > 5", "compares the text in column 'site' .such as 'A'. with a number; compare it with text in quotes"),
+        ("'x' == site > 1", "compares the text in column 'site' .such as 'A'. with a number; compare it with text in"),
         ("`my col` == 3", "compares the text in column 'my col' .such as 'x'. with"),
         ("'A' == site < code", "by < or >"),
         ("site > 'A'", "by < or >"),

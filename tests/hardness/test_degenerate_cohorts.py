@@ -179,9 +179,9 @@ def test_scans_in_memory_are_real_numbers_that_fit(scan, message):
         ("mean_fd", np.inf, "sim0004"),
         ("mean_fd", 1e9, "sim0004"),
         ("mean_fd", "low", "mean_fd of participant sim0004 is low, which is not a number; correct the cell"),
-        ("tr", 2000.0, "of participant sim0004 is .*; a number of seconds"),
-        ("tr", -2.0, "of participant sim0004 is -2.0; a number of seconds"),
-        ("tr", 1e-5, "of participant sim0004 is .*; a number of seconds"),
+        ("tr", 2000.0, "of scan sim0004 is .*; a number of seconds"),
+        ("tr", -2.0, "of scan sim0004 is -2.0; a number of seconds"),
+        ("tr", 1e-5, "of scan sim0004 is .*; a number of seconds"),
     ],
 )
 def test_a_covariate_out_of_range_names_the_participant(column, value, message):

@@ -110,7 +110,7 @@ def test_the_obvious_path_explains_what_differs_and_marks_a_smoke_run(folders):
     job, model, there = (folders / name for name in ("plain", "of-plain", "by-plain"))
     ran = command("run", folders / "five", "--method", "ridge", "--seeds", 2, "--out", job, *QUICK).succeed()
     said = command("fit", folders / "five", "--method", "ridge", "--evidence", job, "--out", model, *QUICK).succeed()
-    differs = "(choose_by=validation), the model by inner folds (choose_by=source-sites)"
+    differs = "(choose_by=validation), but the model chose it on inner folds (choose_by=source-sites)"
     options = "--set choose_by=source-sites --set protocol.validation_sites=0"
     advice = f"'brio run COHORT --method ridge --seeds 3 {options} --out RESULTS'"
     smoke = "The evidence is a smoke run (fewer than three seeds, or not every fold): no basis for a claim."

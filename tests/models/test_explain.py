@@ -279,7 +279,7 @@ def test_the_command_writes_tables_figures_and_what_they_mean(ridge, cohort, tmp
     assert "are not causes" in text
     assert "| rank | region | group | sum of absolute patterns | sum of patterns | worst rank in re-estimates |" in text
     assert "Not computed" not in text
-    scans = f"{len(cohort)} scans of cohort 'in memory' were given, the scans that the model was fitted to"
+    scans = f"the scans that the model was fitted to were given ({len(cohort)} scans of cohort 'in memory')"
     assert scans in said.text
     assert scans in text
     other = describe_explanation(explain_model(ridge, cohort.select(np.arange(20)), reestimates=0, device="cpu"))

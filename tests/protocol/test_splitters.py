@@ -131,4 +131,6 @@ def test_other_refusals():
         split = SiteStratifiedKFold(n_splits).split(SCANS, LABELS, SITES)
         refuse(f"n_splits={n_splits}, but it must be a whole number from 2 to 40, the number of scans", next, split)
     pairs = SiteStratifiedKFold(21, participants=np.arange(40) // 2).split(SCANS, LABELS, SITES)
+    one = SiteStratifiedKFold(2, participants=["a"] * 40)
+    refuse("1 participant, but two are needed", next, one.split(SCANS, LABELS, SITES))
     refuse("n_splits=21, but it must be a whole number from 2 to 20, the number of participants", next, pairs)

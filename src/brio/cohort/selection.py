@@ -85,11 +85,12 @@ def _check_kinds(node: ast.Compare, compared: pd.DataFrame, columns: dict[str, s
         else:
             has_numbers |= isinstance(part, ast.Constant | ast.Name)
     if texts and has_numbers:
+        in_column = next((text for text in texts if text.startswith("the text in column")), None)
         remedy = "compare a column of numbers with numbers, without quotes"
-        if texts[0].startswith("the text in column"):
+        if in_column:
             remedy = (
                 "compare it with text in quotes (== or in), or correct the column if it should contain only numbers"
             )
-        raise BrioError(f"{option} compares {texts[0]} with a number; {remedy}")
+        raise BrioError(f"{option} compares {in_column or texts[0]} with a number; {remedy}")
     if texts and any(isinstance(sign, _ORDERS) for sign in node.ops):
         raise BrioError(f"{option} compares {texts[0]} by < or >; compare text with == or in")

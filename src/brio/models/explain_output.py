@@ -290,10 +290,12 @@ def _name_scans(explanation: ModelExplanation) -> list[str]:
     if own is None:
         return []
     others = explanation.model.training.n_scans - own.n_training_scans
-    seen = f"; the model was fitted to {own.n_training_scans or 'none'} of them"
+    scans = f"{own.patterns[0].n_scans:,} scans of cohort '{escape_markdown(own.cohort)}'"
+    if own.is_training:
+        return [f"the scans that the model was fitted to were given ({scans})"]
+    seen = f"the model was fitted to {own.n_training_scans or 'none'} of them"
     seen += f" and to {format_count(others, 'other')}" if own.n_training_scans and others > 0 else ""
-    scans = ", the scans that the model was fitted to" if own.is_training else seen
-    return [f"{own.patterns[0].n_scans:,} scans of cohort '{escape_markdown(own.cohort)}' were given{scans}"]
+    return [f"{scans} were given; {seen}"]
 
 
 def _find_reason_against_brain(explanation: ModelExplanation) -> str:

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_consistent_length
 
 from ..cohort.scans import index_participants
 from ..errors import BrioError
+from ..formatting import format_count
 from .folds import assign_stratified_folds
 
 
@@ -154,6 +155,8 @@ class SiteStratifiedKFold(_SiteSplitter):
             check_consistent_length(sites, self.participants)
             ids = index_participants(self.participants)[1]
         most, what = len(np.unique(ids)), "scans" if self.participants is None else "participants"
+        if most < 2:
+            raise BrioError(f"SiteStratifiedKFold: {format_count(most, what.removesuffix('s'))}, but two are needed")
         if not isinstance(self.n_splits, numbers.Integral) or not 2 <= self.n_splits <= most:
             problem = f"n_splits={self.n_splits}, but it must be a whole number from 2 to {most}, the number of {what}"
             raise BrioError(f"SiteStratifiedKFold: {problem}")

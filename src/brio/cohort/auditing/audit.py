@@ -382,12 +382,13 @@ def format_audit(audit: Audit) -> str:
         "each": lambda values, pattern: [pattern.format(*item) for item in values.items()],
         "some": lambda names, most=LONGEST_LIST: shorten_list(list(map(str, names)), most) or "none",
     }
-    names = audit.classes
+    names = short_names = audit.classes
     if any(name.isdigit() for name in names):  # bare digits would read as numbers next to the counts
-        names = (f"with label {names[0]}", f"with label {names[1]}")
+        short_names = (f"label {names[0]}", f"label {names[1]}")
+        names = (f"with {short_names[0]}", f"with {short_names[1]}")
     sizes = sorted((sum(counts.after), counts.site) for counts in audit.sites if any(counts.after))
-    context = {"audit": audit, "class_names": names, "sizes": sizes, "longest": LONGEST_LIST}
-    text = environment.get_template("audit.txt.j2").render(context, significance=SIGNIFICANCE)
+    context = {"audit": audit, "class_names": names, "short_names": short_names, "sizes": sizes}
+    text = environment.get_template("audit.txt.j2").render(context, longest=LONGEST_LIST, significance=SIGNIFICANCE)
     return "\n".join(_align_columns(text.splitlines()))
 
 

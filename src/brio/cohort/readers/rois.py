@@ -125,7 +125,7 @@ def _find_rows(atlas: Atlas, names: Sequence[str], where: str, source: str, reme
     """Find the row of each name, and by which column of the table."""
     match = atlas.find_rows(names)
     if match is None:
-        unique = atlas.list_unique_names().values() or [atlas.rois["name"]]
+        unique = atlas.list_unique_names().values() or [atlas.rois["name"].astype(str)]
         known = max(unique, key=lambda own: len({*own} & {*names})).tolist()  # the column they seem to come from
         absent = next((name for name in names if name not in known), None)
         problem = f"'{absent}' has no row in table {source} ({suggest_rois(absent or '', known)})"
