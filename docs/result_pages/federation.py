@@ -52,6 +52,7 @@ def read_processes() -> list[dict[str, Any]]:
 def count_largest_site() -> int:
     """Count the scans of the largest site of ABIDE I."""
     sites = read_jobs("unseen-sites/aal116/ridge")[0].sites
+    assert sites is not None
     return int((sites["n_patients"] + sites["n_controls"]).max())
 
 
