@@ -7,12 +7,12 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
-from ..errors import BrioError, escape_controls, find_control, nearest
+from ..errors import BrioError, escape_controls, find_control, find_nearest
 
 _FORMULA = re.compile(r"\s*[=+\-@][=+\-@\s]*[^=+\-@\s]")
 
@@ -53,6 +53,7 @@ def refuse_unsafe_cells(table: pd.DataFrame, where: str) -> None:
 
 
 LISTED_NAMES, NAME_LENGTH = 8, 80  # names of a long list that a message shows, and letters of a long name
+LISTED_VALUES = 12  # values of a column that a message shows; a column of ages has hundreds
 
 
 def shorten_list(names: Sequence[str], most: int = LISTED_NAMES, separator: str = ", ") -> str:
@@ -81,12 +82,10 @@ _INFINITE = re.compile(r"[+-]?(inf|infinity)", re.IGNORECASE)
 def parse_number(value: object) -> int | float | None:
     """Parse a cell; None where it is no number: a date, a number with a comma or an underscore, inf or nan."""
     text = str(value)
-    for kind in (int, float) if _NUMBER.fullmatch(text) else ():
-        try:
-            return kind(text)
-        except ValueError:  # decimals, or more digits than Python takes for a whole number
-            continue
-    return None
+    if not _NUMBER.fullmatch(text):
+        return None
+    is_whole = text.lstrip("+-").isdecimal() and len(text) < 4300  # Python takes no more digits
+    return int(text) if is_whole else float(text)
 
 
 def write_number(number: float) -> str:
@@ -94,9 +93,19 @@ def write_number(number: float) -> str:
     return str(int(number)) if float(number).is_integer() else repr(float(number))
 
 
+def write_value(cell: Any) -> str:
+    """Write a cell as text, empty where it is missing; a number that pandas has read has no needless decimals."""
+    if pd.isna(cell):
+        return ""
+    if isinstance(cell, float | np.floating):
+        return write_number(float(cell)) if np.isfinite(cell) else str(cell)
+    text = normalise_text(cell)
+    return "" if text == MISSING else text
+
+
 def read_numbers(column: pd.Series) -> pd.Series:
     """Read the numbers of a column; NaN where a cell is empty or holds no number."""
-    if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
+    if pd.api.types.is_numeric_dtype(column):
         return column.astype(float)
     return column.map(lambda cell: np.nan if (number := parse_number(normalise_text(cell))) is None else float(number))
 
@@ -104,8 +113,8 @@ def read_numbers(column: pd.Series) -> pd.Series:
 def convert_column(column: pd.Series) -> pd.Series:
     """Convert text to whole numbers if possible, or else to numbers; otherwise leave it as text with gaps."""
     missing = column.isin(["", MISSING])
-    values = [None if _is_code(text) else parse_number(text) for text in column[~missing]]
-    if None in values:
+    texts = column[~missing]
+    if any(map(_is_code, texts)) or None in (values := [parse_number(text) for text in texts]):
         return column.mask(missing)
     if not missing.any() and all(isinstance(v, int) for v in values):
         return pd.Series(values, index=column.index, dtype=np.int64)
@@ -118,6 +127,12 @@ def _is_code(text: str) -> bool:
     """Return whether digits are a name: they begin with a zero, or are more than a number can hold exactly."""
     digits = text.lstrip("+-")
     return digits.isdecimal() and ((len(digits) > 1 and digits[0] == "0") or len(digits) > EXACT_DIGITS)
+
+
+def _is_number(text: str) -> bool:
+    """Return whether a text is a number, not a code, that a floating-point number holds exactly enough."""
+    number = None if _is_code(text) else parse_number(text)
+    return number is not None and abs(number) < 10**EXACT_DIGITS
 
 
 # How a sex is written, without accents and capitals: English, German, French, Spanish and Italian. H and V are left
@@ -143,9 +158,8 @@ def means_sex(column: str) -> bool:
 def fold_value(value: object, is_sex: bool = False) -> str:
     """Write what spellings of one value have in common: a number, a sex, or a text without capitals."""
     text = normalise_text(value)
-    number = None if _is_code(text) else parse_number(text)
-    if number is not None and math.isfinite(number):
-        return write_number(number)
+    if _is_number(text):
+        return write_number(float(text))
     return (read_sex(text) if is_sex else None) or text.casefold()
 
 
@@ -168,7 +182,31 @@ def fold_alike(name: object) -> str:
     return "".join(parts) or text
 
 
-def list_counts(counts: Mapping[str, int], most: int = LISTED_NAMES) -> str:
+def group_alike(names: Iterable[str]) -> tuple[tuple[str, ...], ...]:
+    """Group names that are easily confused, see :func:`fold_alike`; names that are unlike all others are left out."""
+    groups: dict[str, set[str]] = {}
+    for name in names:
+        groups.setdefault(fold_alike(name), set()).add(name)
+    return tuple(tuple(sorted(group)) for group in groups.values() if len(group) > 1)
+
+
+def read_class_names(classes: Sequence[str], option: str) -> tuple[str, str]:
+    """Return the names of two classes; raise an error if they are not two different names."""
+    names = [normalise_text(name) for name in classes]
+    if len(names) != 2 or len({*map(fold_value, names)} - {""}) != 2:
+        example = "with the name of controls first, for example --class-names HC,MDD"
+        raise BrioError(f"{option} takes two different names, {example}")
+    return names[0], names[1]
+
+
+def compare_classes(theirs: Sequence[str], own: Sequence[str]) -> Literal["same", "swapped", "other"]:
+    """Compare the names of two classes with those of two others, as the values of a column are compared."""
+    are_sexes = all(map(read_sex, (*theirs, *own)))
+    one, two = ([fold_value(name, are_sexes) for name in names] for names in (theirs, own))
+    return "same" if one == two else "swapped" if one == two[::-1] else "other"
+
+
+def list_counts(counts: Mapping[str, int], most: int = LISTED_VALUES) -> str:
     """List values with the number of times that they occur, most frequent first."""
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return shorten_list([f"'{value}' ({n:,})" for value, n in ordered], most)
@@ -183,16 +221,15 @@ class ColumnValues:
     def __init__(self, cells: Iterable[object], where: str, is_sex: bool = False) -> None:
         """Read the cells of a column; ``where`` names it in messages."""
         self.where, self.is_sex = where, is_sex
-        self.folded: list[str | None] = []  # value of each cell; None where it is missing
+        self.texts = [write_value(cell) for cell in cells]  # empty where a cell is missing
+        counts = Counter(filter(None, self.texts))
+        is_read = isinstance(cells, pd.Series) and cells.dtype.kind in "if"  # as numbers
+        folded = {text: text if is_read else fold_value(text, is_sex) for text in counts}
+        self.values = [folded.get(text) for text in self.texts]
         self.spellings: dict[str, Counter[str]] = {}  # how each value is written, and how often
-        for cell in cells:
-            text = _spell(cell)
-            value = fold_value(text, is_sex) if text else None
-            self.folded.append(value)
-            if value is not None:
-                self.spellings.setdefault(value, Counter())[text] += 1
-        texts = [text for spelled in self.spellings.values() for text in spelled]
-        self.are_numbers = bool(texts) and all(not _is_code(t) and parse_number(t) is not None for t in texts)
+        for text, value in folded.items():
+            self.spellings.setdefault(value, Counter())[text] = counts[text]
+        self.are_numbers = bool(counts) and (is_read or all(map(_is_number, counts)))
 
     def __str__(self) -> str:
         """List the values and how often they occur."""
@@ -215,23 +252,18 @@ class ColumnValues:
                 raise BrioError(f"{self.where} {problem}; write it in one way in the table, and import again")
 
     def name(self, value: str) -> str:
-        """Name a value as the column writes it; one that is written in several ways, by its shortest form."""
-        spelled = self.spellings.get(value, {})
-        return value if self.are_numbers or (self.is_sex and read_sex(value)) else next(iter(spelled), value)
+        """Name a value as the column writes it; a number or a sex that is written in several ways, in the usual way."""
+        (text, _), *others = self.spellings[value].most_common()
+        return value if self.are_numbers or (others and self.is_sex and read_sex(value)) else text
 
     def suggest(self, asked: str) -> str:
         """Suggest which value was meant."""
-        return nearest(asked, map(self.name, self.spellings))
+        close = find_nearest(asked, map(self.name, self.spellings))
+        return f"did you mean '{close}'?" if close else f"the column has {self}"
 
-
-def _spell(cell: Any) -> str:
-    """Write a cell as text; empty where it is missing, and a number that pandas has read without needless decimals."""
-    if pd.isna(cell):
-        return ""
-    if isinstance(cell, float | np.floating):
-        return write_number(float(cell)) if np.isfinite(cell) else str(cell)
-    text = normalise_text(cell)
-    return "" if text == MISSING else text
+    def read_numbers(self) -> np.ndarray:
+        """Read a column of numbers. Shape [N]; NaN where a cell is missing."""
+        return np.array([float(text or "nan") for text in self.texts])
 
 
 def check_numbers(table: pd.DataFrame, where: str, text_columns: Iterable[str]) -> None:
