@@ -17,6 +17,7 @@ from brio.cohort.readers import import_cohort
 from brio.cohort.simulate import Simulation, simulate
 from brio.cohort.values import normalise_text
 from brio.errors import BrioError
+from brio.jobs import JobSpec
 from made_cohorts import rebuild
 
 
@@ -145,6 +146,12 @@ def test_values_are_read_as_people_mean_them(cohort, question, values, ones):
     counts = {value: int((written == value).sum()) for value in values}
     told = describe_labels(asked)
     assert all(f"'{normalise_text(value)}' ({n})" in told for value, n in counts.items())
+
+
+def test_sites_are_named_in_any_form_of_letters(cohort):
+    spec = JobSpec(cohort, methods=["ridge"], leave_out="\uff53ite01 ", folds=[" site02"])
+    assert (spec.leave_out, spec.folds) == (("site01",), ("site02",))
+    assert "site01" not in spec.relabel(cohort).sites
 
 
 def test_what_made_each_label_is_known_after_an_import(tmp_path):

@@ -249,7 +249,6 @@ def leave_out_sites(cohort: Cohort, names: Sequence[str]) -> Cohort:
     """Return a cohort without the scans of some sites."""
     if not names:
         return cohort
-    names = list(map(normalise_text, names))
     for name in names:
         if name not in cohort.sites:
             raise BrioError(f"there is no site '{name}' to leave out; {nearest(name, cohort.sites.tolist())}")
