@@ -84,7 +84,7 @@ def test_sites_and_labels_are_read_without_blanks_and_forms():
     assert set(model.source_sites_) == set(SITES)
     named = np.where(SITES == "site1", "nan", SITES)
     assert "nan" in BrioClassifier(device="cpu", random_state=0).fit(X, Y, sites=named).source_sites_
-    for labels in (["asd", "ASD"], ["1", "1.0"], ["TC", "TC "]):
+    for labels in (["asd", "ASD"], ["1", "1.0"], ["TC", "TC "], ["", "a"]):
         with pytest.raises(BrioError, match=labels[1]):
             BrioClassifier().fit(X, np.array(labels)[Y], sites=SITES)
 

@@ -150,8 +150,8 @@ def encode_labels(y: Any) -> tuple[np.ndarray, np.ndarray]:
     classes, label = np.unique(y, return_inverse=True)
     if len(classes) < 2:
         raise BrioError(f"y has only one class ({classes[0]}), but two are needed")
-    if fold_value(classes[0]) == fold_value(classes[1]):
-        raise BrioError(f"y writes one label in 2 ways: '{classes[0]}' and '{classes[1]}'; write it in one way")
+    if len({*map(fold_value, classes)} - {""}) < 2:
+        raise BrioError(f"y has the labels '{classes[0]}' and '{classes[1]}'; give two different names")
     return classes, label
 
 

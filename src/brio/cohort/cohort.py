@@ -92,7 +92,7 @@ def check_participants(table: pd.DataFrame, where: str, labels_required: bool = 
             raise BrioError(f"{where}: has no column '{column}'; its columns are {', '.join(map(str, table.columns))}")
     refuse_unsafe_cells(table, where)
     table = table.copy()
-    for column in table.columns.difference(["participant_id"]):
+    for column in table.columns.difference(["participant_id", SCAN_ID]):
         table[column] = table[column].map(lambda cell: normalise_text(cell) if isinstance(cell, str) else cell)
     for column in table.columns.intersection(["participant_id", "site"]):
         empty = table[column].isna() | (table[column].astype(str).str.strip() == "")

@@ -448,7 +448,7 @@ def find_rows(src: Path, options: ImportOptions, also: Sequence[str] = ()) -> tu
     if required or options.label_column is not None or patients or controls:
         table.require_column(label_column, "--label-column", taken=[site_column])
     groups = [row.get(label_column) for row in table.rows]
-    where, is_sex = f"{path}: column '{label_column}'", label_column == options.sex_column or means_sex(label_column)
+    where, is_sex = f"{path}: column '{label_column}'", means_sex(label_column)
     labels, layout.classes = map_labels(groups, where, patients, controls, required, is_sex)
     layout.renamed = {n: c for n, c in own.items() if n != c and named[n] is None and c in table.columns}
     ignored, names = choose_covariates(table, options, layout, {*own.values()})
