@@ -361,6 +361,14 @@ def test_a_site_that_reads_like_a_missing_value_is_said(tmp_path):
     assert "'site' (2)" in told
 
 
+@pytest.mark.parametrize(("sites", "kept"), [(["None", "1", "2", "2"], 3), (["-", "\u0663", "1", "1"], 4)])
+def test_a_sign_for_a_missing_number_is_said_too(tmp_path, sites, kept):
+    rows = [f"{person},{site},{i // 2}" for i, (person, site) in enumerate(zip(PEOPLE, sites, strict=True))]
+    cohort = import_cohort("table", write_study(tmp_path / "study", rows=rows), tmp_path / "out")
+    assert cohort.sites.tolist() == sites[-kept:]
+    assert ("'None' (1)" in summarise_import(cohort)) == ("None" in sites)
+
+
 def test_the_line_that_tells_excel_the_separator_is_no_header(tmp_path):
     src = write_study(tmp_path / "study", write=write_csv)
     expected = import_cohort("table", src, tmp_path / "a")

@@ -244,7 +244,6 @@ _KNOWN_COLUMNS = ("participant_id", "session", "sex", "age")
 MISSING = frozenset({"", "n/a", "na", "nan", "#n/a", "null", "<na>"})
 # Missing values of columns that hold numbers alone besides, as SAS, SPSS and Python write them.
 MISSING_NUMBERS = frozenset({".", "-", "none"})
-_NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?")
 RESERVED_COLUMNS = ("participant_id", "site", "label", "n_frames")  # columns that brio writes itself
 TABLE_NAMES = ("participants.tsv", "participants.csv")  # usual names of the participants table
 
@@ -339,10 +338,11 @@ def read_participants(path: Path) -> TextTable:
         written[number] = {c: v for c, v in zip(columns, cells, strict=False) if v.lower() in MISSING - {"", "n/a"}}
     for column in columns:
         numbers = {value for row in rows if (value := row[column]) is not None and value.lower() not in MISSING_NUMBERS}
-        if numbers and all(map(_NUMBER.fullmatch, numbers)):
+        if numbers and None not in (parse_number(number.replace(",", ".", 1)) for number in numbers):
             has_commas = series.has_decimal_commas(numbers, delimiter)
-            for row in rows:
-                value = row[column] if row[column] in numbers else None
+            for number, row in enumerate(rows, start=1):
+                if (value := row[column]) is not None and value not in numbers:
+                    written[number][column], value = value, None
                 row[column] = value.replace(",", ".") if value is not None and has_commas else value
     return TextTable(path, columns, rows, range(1, len(rows) + 1), written)
 
