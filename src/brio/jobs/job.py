@@ -19,7 +19,7 @@ import numpy as np
 
 from .. import protocol
 from ..cohort import Audit, Cohort, audit
-from ..cohort.covariates import describe_question, read_covariates
+from ..cohort.covariates import describe_labels, read_covariates
 from ..cohort.scans import holds_fc
 from ..connectome import HarmonisationRule, require_covariates
 from ..console import Progress, silent
@@ -124,9 +124,8 @@ class Job:
         return [name for name, words in missing.items() if not words]
 
     def announce_exclusions(self) -> None:
-        """Report the question if the labels are not the cohort's own, which scans are used and why others are not."""
-        if question := describe_question(self.cohort_before_exclusions):
-            self.say(question)
+        """Report what made the labels, which scans are used and why others are not."""
+        self.say(describe_labels(self.cohort_before_exclusions))
         if left_out := self.spec.leave_out:
             assert isinstance(self.spec.cohort, Cohort)
             n_scans = int(np.isin(self.spec.cohort.sites, left_out).sum())

@@ -14,6 +14,7 @@ from torch import Tensor
 from .. import draws
 from ..cohort import Atlas, Cohort
 from ..cohort.cohort import UNNAMED_CLASSES
+from ..cohort.values import compare_classes
 from ..connectome import BlockRule, Connectomes, HarmonisationRule, HarmonisedConnectomes, Harmoniser
 from ..connectome.connectomes import SCANS_AT_A_TIME
 from ..connectome.resampling import ReestimateRequest, clip_block_length, find_design_size
@@ -272,12 +273,12 @@ def _advise_on_number(atlas: Atlas, cohort: Cohort, theirs: list[str], own: list
 
 def check_classes(classes: tuple[str, str], cohort: Cohort, same_names: bool = False) -> None:
     """Refuse labelled scans whose classes are swapped or, if the names must match, have other names."""
-    if same_names and {cohort.classes, cohort.classes[::-1]}.isdisjoint({classes, UNNAMED_CLASSES}):
+    compared = compare_classes(cohort.classes, classes)
+    if same_names and compared == "other" and cohort.classes != UNNAMED_CLASSES:
         found = f"its classes are {' and '.join(cohort.classes)}, but {' and '.join(classes)} are expected"
         names = ",".join(classes)
         raise BrioError(f"{cohort.name}: {found}; if they mean the same, import the scans with --class-names {names}")
-    theirs, own = (tuple(name.casefold() for name in pair) for pair in (cohort.classes, classes))
-    if cohort.labelled.any() and theirs == own[::-1] and theirs != own:
+    if cohort.labelled.any() and compared == "swapped":
         zero, one = cohort.classes
         raise BrioError(
             f"{cohort.name}: its classes are swapped: 0 is {zero} and 1 is {one}, but the model has {classes[0]} for 0 "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +15,7 @@ from ..cohort import AuditRules, Cohort
 from ..cohort.auditing import findings
 from ..cohort.covariates import COVARIATE_COLUMNS, ClassNames
 from ..cohort.scans import find_extraction, holds_fc, index_participants
+from ..cohort.values import ColumnValues, read_numbers
 from ..errors import REPEAT_JOB
 from ..schemas import (
     MAX_PARTICIPANT_TABLE_BYTES,
@@ -82,7 +84,7 @@ def _describe_group(cohort: Cohort, members: np.ndarray) -> dict[str, Any]:
     people = scans[index_participants(cohort.participant_ids[scans])[0]]  # each counts once
     table = cohort.participants.iloc[people]
     n = np.bincount(cohort.labels[people], minlength=2)
-    tr = pd.to_numeric(table["tr"], errors="coerce").dropna() if "tr" in table else pd.Series(dtype=float)
+    tr = read_numbers(table["tr"]).dropna() if "tr" in table else pd.Series(dtype=float)
     return {
         "n": n.tolist(),
         "frames": length,
@@ -97,7 +99,7 @@ def _mean_sd(table: pd.DataFrame, column: str) -> dict[str, Any] | None:
     """Mean and SD of a column and how many scans have it; None if too few have it."""
     if column not in table:
         return None
-    known = pd.to_numeric(table[column], errors="coerce").dropna().astype(float)
+    known = read_numbers(table[column]).dropna()
     known = known[np.isfinite(known)]
     if len(known) < SMALLEST_GROUP:
         return None
@@ -105,14 +107,16 @@ def _mean_sd(table: pd.DataFrame, column: str) -> dict[str, Any] | None:
 
 
 def _count_sexes(table: pd.DataFrame) -> dict[str, int] | None:
-    """Count scans of each sex, as written in the table; None if too few have one."""
+    """Count scans of each sex; None if too few have one."""
+    known = [sex for sex in _read_sexes(table) if sex]
+    return dict(sorted(Counter(known).items())) if len(known) >= SMALLEST_GROUP else None
+
+
+def _read_sexes(table: pd.DataFrame) -> list[str]:
+    """Read the sex of each row, as the table writes it unless it writes it in several ways; empty if missing."""
     column = COVARIATE_COLUMNS["sex"]
-    if column not in table:
-        return None
-    known = table[column].dropna().astype(str).str.strip()
-    if len(known) < SMALLEST_GROUP:
-        return None
-    return {str(k): int(v) for k, v in known.value_counts().sort_index().items()}
+    read = ColumnValues(table.get(column, ()), f"column '{column}'", is_sex=True)
+    return ["" if value is None else read.name(value) for value in read.values]
 
 
 def group_participants(cohort: Cohort) -> pd.DataFrame | None:
@@ -126,8 +130,7 @@ def group_participants(cohort: Cohort) -> pd.DataFrame | None:
     table = cohort.participants.drop_duplicates("participant_id")
     groups = {"participant_id": table["participant_id"].astype(str)}
     if COVARIATE_COLUMNS["sex"] in table and COVARIATE_COLUMNS["sex"] != cohort.label_covariate:
-        sex = table[COVARIATE_COLUMNS["sex"]]
-        groups["sex"] = sex.astype(str).str.strip().where(sex.notna(), "")
+        groups["sex"] = pd.Series(_read_sexes(table), index=table.index)
     groups |= {name: half for name, (half, _) in _split_covariates(cohort).items()}
     known = {name: column for name, column in groups.items() if name == "participant_id" or (column != "").any()}
     return pd.DataFrame(known) if len(known) > 1 else None
@@ -144,7 +147,7 @@ def _split_covariates(cohort: Cohort) -> dict[str, tuple[pd.Series, list[str]]]:
     for name, digits in (("age", 1), ("motion", 2)):
         column = COVARIATE_COLUMNS[name]
         if column in table and column != cohort.label_covariate:
-            values = pd.to_numeric(table[column], errors="coerce").astype(float)
+            values = read_numbers(table[column])
             values = values.where(np.isfinite(values))
             median = f"{values.median():.{digits}f}"
             halves = [f"below {median}", f"{median} or above"]
@@ -196,6 +199,7 @@ class AuditRecord:
     repetition_time: RepetitionTimeRecord | None = None
     not_checked: tuple[str, ...] = ()
     covariates: tuple[findings.CovariateByLabel, ...] = ()
+    similar_sites: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True)
