@@ -9,6 +9,7 @@ from file_layouts import check, check_scans, list_skipped, make_frames, refuse, 
 from scipy.io import savemat
 
 import brio
+from brio import BrioError
 from brio.cohort.readers import READERS, import_cohort, summarise_import
 from brio.cohort.readers.participants import Layout, map_labels
 from brio.cohort.readers.table import match_by_name
@@ -106,13 +107,99 @@ def test_files_that_are_refused(folder, tmp_path, name, frames, options, message
         ("participant_id\tsite\tsite\np1\tA\tA\n", "column 'site' appears more than once"),
         ("id\tsite\tlabel\np1\tA\t0\n", "no column 'participant_id'"),
         (HEAD + "007\tA\t0\np1\tA\t0\n", r"column 'label' has only one class, '0' \(2\)"),
-        (HEAD + "007\tA\t0\np1\tA\t1\np1_rest\tA\t1\n", r"p1_rest\.npz: matches both p1 and p1_rest"),
         (HEAD + "xx\tA\t0\nyy\tA\t1\n", "study: no scan can be imported; reasons: .*no file whose name .* \\(2\\)"),
     ],
 )
 def test_wrong_table(folder, tmp_path, text, message):
     (folder / "participants.tsv").write_text(text)
     refuse(message, import_cohort, "table", folder, tmp_path / "out")
+
+
+FOUR = ["a,A,0", "b,B,0", "c,A,1", "d,B,1"]
+WITH_SESSIONS = "participant_id,site,label,session"
+
+
+@pytest.mark.parametrize("kind", ["table", "fc"])
+@pytest.mark.parametrize(
+    ("files", "header", "rows", "options", "expected"),
+    [
+        (["p0-2"], None, ["p0,A,1", "p0-2,A,"], {}, []),
+        (["p0-2"], None, ["p0,A,1", "p0-2,,1"], {}, []),
+        (["p0-2"], None, ["p0,A,1", "p0-2,C,1"], {"where": "site != 'C'"}, []),
+        (["p0-2"], None, ["p0,A,1", "p0-2,C,1"], {"exclude": "p0-2"}, []),
+        (["p0-2_rest"], None, ["p0,A,1", "p0-2,A,1"], {}, ["p0-2_rest"]),
+        (["p0_rest", "p0-2_rest"], None, ["p0,A,1", "p0-2,A,"], {}, ["p0_rest"]),
+        (["p0-2_rest"], WITH_SESSIONS, ["p0,A,1,", "p0-2,A,0,1", "p0-2,A,0,2"], {}, []),
+        (["p1_1-2"], WITH_SESSIONS, ["p1,A,1,1", "p1,A,,1-2"], {}, []),
+        (["p1_ses-02"], WITH_SESSIONS, ["p1,A,1,1"], {}, []),
+        (["p1_2_rest"], WITH_SESSIONS, ["p1,A,1,1"], {}, []),
+        (["p1_ses-01"], WITH_SESSIONS, ["p1,A,1,1"], {}, ["p1_ses-01"]),
+        (["p1"], WITH_SESSIONS, ["p1,A,1,1"], {}, ["p1"]),
+        (["p1"], WITH_SESSIONS, ["p1,A,1,1", "p1,A,,2"], {}, []),
+    ],
+)
+def test_a_file_belongs_to_the_longest_id_of_the_whole_table(tmp_path, kind, files, header, rows, options, expected):
+    names = [*"abcd", *files]
+    frames = [np.corrcoef(make_frames(i).T) if kind == "fc" else make_frames(i) for i in range(len(names))]
+    header = header or HEAD.strip().replace("\t", ",")
+    rows = [*(row + "," * (header.count(",") - 2) for row in FOUR), *rows]
+    src = write_study(tmp_path / "study", names, header=header, rows=rows)
+    for name, scan in zip(names, frames, strict=True):
+        np.save(src / f"{name}.npy", scan)
+    if "exclude" in options:
+        (tmp_path / "list.txt").write_text("p0-2\n")
+        options = {"exclude": tmp_path / "list.txt"}
+    cohort = import_cohort(kind, src, tmp_path / "out", **options)
+    as_stored = (lambda x: np.arctanh(np.where(np.eye(5) > 0, 0, x))) if kind == "fc" else lambda x: x
+    assert len(cohort) == 4 + len(expected)
+    for i, name in enumerate([*"abcd", *expected]):
+        own = as_stored(frames[names.index(name)])
+        np.testing.assert_allclose(cohort.scan(i) * (1 - np.eye(5) if kind == "fc" else 1), own, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("files", "header", "rows", "names"),
+    [
+        (["p1_1"], WITH_SESSIONS, ["p1,A,1,1", "p1,A,,2", "p1_1,A,1,"], ("p1_1.npy", "p1 (session 1)", "p1_1")),
+        (["p1_x", "p1_y"], None, ["p1,A,1"], ("p1", "p1_x.npy", "p1_y.npy")),
+        (["e\u0301"], None, ["e\u0301,A,1", "\u00e9,A,"], ("e\u0301", "\u00e9")),
+        (["x"], "participant_id,site,label,file", ["p1,A,1,x.npy", "p2,A,,x.npy"], ("x.npy", "p1", "p2")),
+    ],
+)
+def test_several_ids_or_several_files_are_refused_by_name(tmp_path, files, header, rows, names):
+    header = header or "participant_id,site,label"
+    four = [row + ("," if "session" in header else f",{row[0]}.npy" if "file" in header else "") for row in FOUR]
+    src = write_study(tmp_path / "study", [*"abcd", *files], header=header, rows=[*four, *rows])
+    with pytest.raises(BrioError) as error:
+        import_cohort("table", src, tmp_path / "out")
+    assert all(name in str(error.value) for name in names)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("rows", "refused"),
+    [
+        (["sub-01\tA\t1\t", "01\tB\t\t"], True),
+        (["sub-01\tA\t1\t1", "sub-01\tA\t\t01"], True),
+        (["sub-01\tA\t1\t", "sub-01\tA\t\t1"], False),  # the scan is that of the row that is left out
+    ],
+)
+def test_a_scan_of_bids_belongs_to_one_row_of_the_whole_table(tmp_path, rows, refused):
+    src = tmp_path / "study"
+    head = "participant_id\tsite\tlabel\tsession\n"
+    rows = [*(f"sub-{row.replace(',', chr(9))}\t" for row in FOUR), *rows]
+    names = [*(f"sub-{x}_atlas-T_timeseries" for x in "abcd"), "sub-01_ses-1_atlas-T_timeseries"]
+
+    def write(frames, path):
+        np.savetxt(f"{path}.tsv", frames, delimiter="\t", header="a\tb\tc\td\te", comments="")
+
+    write_study(src, names, write, header="", rows=["none"])
+    (src / "participants.csv").unlink()
+    (src / "participants.tsv").write_text(head + "\n".join(rows) + "\n")
+    if refused:
+        return refuse_import("sub-01.*appears more than once", src, "bids")
+    cohort = import_cohort("bids", src, tmp_path / "out")
+    assert cohort.ids.tolist() == ["sub-a", "sub-b", "sub-c", "sub-d"]
 
 
 def test_two_tables(folder, tmp_path):
@@ -227,11 +314,12 @@ def test_ids_that_match_nothing_are_compared_in_a_few_seconds():
     rows = [{"participant_id": f"9{i:05d}"} for i in range(n)]
     files = [Path(f"study-x_{i:05d}_bold.csv") for i in range(n)]
     start = time.monotonic()
-    layout = Layout(rows)
+    layout = Layout(rows, rows)
     scans = match_by_name(layout, files, "participants.tsv")
     assert time.monotonic() - start < 20
     assert (len(scans), len(layout.skipped)) == (0, 2 * n)
-    layout = Layout([{"participant_id": f"{i:05d}"} for i in range(n)])
+    rows = [{"participant_id": f"{i:05d}"} for i in range(n)]
+    layout = Layout(rows, rows)
     match_by_name(layout, [Path(f"x{i:05d}_bold.csv") for i in range(n)], "participants.tsv")
     assert (
         "file names begin with 'x'; add it to the ids in the table, for example x00000" in layout.skipped[0]["reason"]

@@ -175,6 +175,11 @@ class ReadingOptions:
     ] = None
     task: Annotated[str | None, "bids, fmriprep: task to read, for example rest."] = None
     match: Annotated[str | None, "Read only files whose path contains this text; * and ? are wildcards."] = None
+    pattern: Annotated[
+        str | None,
+        "table, fc: where file names have the participant and, optionally, the session, for example "
+        "'*_{participant}_visit{session}*'; * and ? are wildcards.",
+    ] = None
     runs: Annotated[
         str | None, "--runs", "bids, fmriprep: 'first' (default) reads the first run, 'concatenate' joins all runs."
     ] = None

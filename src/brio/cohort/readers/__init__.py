@@ -73,9 +73,9 @@ READERS: dict[str, Reader] = {
         "images preprocessed with fMRIPrep",
         (*_TABLE, *_BIDS, "denoise", "space", "res", "high_pass", "low_pass", "jobs"),
     ),
-    "table": Reader(find_files, "one file per scan", (*_TABLE, "session_column", "sessions")),
+    "table": Reader(find_files, "one file per scan", (*_TABLE, "pattern", "session_column", "sessions")),
     "packed": Reader(find_packed, "scans packed as 8-bit integers", ("atlas", "sessions")),
-    "fc": Reader(find_fc, "connectomes", (*_TABLE, "session_column", "sessions", "measure")),
+    "fc": Reader(find_fc, "connectomes", (*_TABLE, "pattern", "session_column", "sessions", "measure")),
 }
 # What scans to predict may be, for messages.
 LAYOUTS = {"cohort": "a brio cohort folder"}
@@ -120,7 +120,8 @@ def read_scans_to_predict(
     if tr is not None and not is_repetition_time(tr):
         raise BrioError(f"the repetition time cannot be {tr}; give it in seconds, for example 2")
     if kind is None:
-        kind = find_layout(src, options.get("participants"), options.get("match"))
+        is_table = options.get("pattern") is not None  # no other layout takes it
+        kind = "table" if is_table else find_layout(src, options.get("participants"), options.get("match"))
     elif kind not in LAYOUTS:
         raise BrioError(f"unknown layout '{kind}'; {nearest(kind, LAYOUTS)}")
     if kind == "cohort":  # which states everything itself

@@ -56,6 +56,7 @@ class ImportOptions:
     control: ClassValues = None
     task: str | None = None  # of BIDS derivatives alone, see brio.cohort.readers.bids.find_bids
     match: str | None = None  # a text, with wildcards, in the paths of the files to read
+    pattern: str | None = None  # where names of files have participant and session, see table.read_pattern
     runs: str | None = None
     session_column: str | None = None
     sessions: str | None = None
@@ -99,6 +100,7 @@ class Layout:
     """The content of a layout: its participants, their scans and how to read them, and the name of the cohort."""
 
     rows: list[Row]  # of the participants table: participant_id, site, label and further columns
+    listed: list[Row] = field(default_factory=list)  # participant_id, session and file of the whole table
     classes: tuple[str, str] = UNNAMED_CLASSES  # names of the labels 0 and 1
     skipped: list[dict[str, str]] = field(default_factory=list)  # participant_id, reason and perhaps file
     unlabelled: list[dict[str, str]] = field(default_factory=list)
@@ -412,7 +414,9 @@ def find_rows(src: Path, options: ImportOptions, also: Sequence[str] = ()) -> tu
         table = table if "session_id" in table.columns else _add_sessions(table, own["participant_id"])
     site_column, label_column, session_column = own["site"], own["label"], own.get("session")
     sessions = session_column or "session"
-    layout = Layout([])
+    named_by = {"participant_id": own["participant_id"], "session": sessions, "file": own.get("file", "")}
+    whole = [{ours: row.get(theirs) for ours, theirs in named_by.items()} for row in table.rows]
+    layout = Layout([], listed=[row for row in whole if row["participant_id"] is not None])
     table = select_rows(table, options, layout, own["participant_id"], sessions)
     ids = table.read_ids(own["participant_id"], session_column, "--id-column")
     if required or options.site_column is not None:
