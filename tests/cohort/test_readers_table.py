@@ -314,12 +314,12 @@ def test_ids_that_match_nothing_are_compared_in_a_few_seconds():
     rows = [{"participant_id": f"9{i:05d}"} for i in range(n)]
     files = [Path(f"study-x_{i:05d}_bold.csv") for i in range(n)]
     start = time.monotonic()
-    layout = Layout(rows, rows)
+    layout = Layout(rows, listed=rows)
     scans = match_by_name(layout, files, "participants.tsv")
     assert time.monotonic() - start < 20
     assert (len(scans), len(layout.skipped)) == (0, 2 * n)
     rows = [{"participant_id": f"{i:05d}"} for i in range(n)]
-    layout = Layout(rows, rows)
+    layout = Layout(rows, listed=rows)
     match_by_name(layout, [Path(f"x{i:05d}_bold.csv") for i in range(n)], "participants.tsv")
     assert (
         "file names begin with 'x'; add it to the ids in the table, for example x00000" in layout.skipped[0]["reason"]

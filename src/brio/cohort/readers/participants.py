@@ -100,8 +100,8 @@ class Layout:
     """The content of a layout: its participants, their scans and how to read them, and the name of the cohort."""
 
     rows: list[Row]  # of the participants table: participant_id, site, label and further columns
-    listed: list[Row] = field(default_factory=list)  # participant_id, session and file of the whole table
     classes: tuple[str, str] = UNNAMED_CLASSES  # names of the labels 0 and 1
+    listed: list[Row] = field(default_factory=list)  # participant_id, session and file of the whole table
     skipped: list[dict[str, str]] = field(default_factory=list)  # participant_id, reason and perhaps file
     unlabelled: list[dict[str, str]] = field(default_factory=list)
     renamed: dict[str, str] = field(default_factory=dict)  # columns under another spelling
