@@ -7,13 +7,24 @@ import os
 import re
 import sys
 import unicodedata
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from file_layouts import PEOPLE, check, list_skipped, make_frames, refuse, refuse_import, write_csv, write_study
+from file_layouts import (
+    PEOPLE,
+    check,
+    check_scans,
+    list_skipped,
+    make_frames,
+    refuse,
+    refuse_import,
+    write_csv,
+    write_study,
+)
 from scipy.io import savemat
 
 from brio import BrioError, Cohort
@@ -390,6 +401,105 @@ def test_a_header_of_codes_is_no_frame(tmp_path, header, names):
     # whole numbers above whole numbers may be a frame
     (tmp_path / "p2.csv").write_text("\n".join(["7,3,9", "4,5,6", "1,8,2"]))
     assert len(read_series(tmp_path / "p2.csv").frames) == 3
+
+
+CODES = (2001, 2002, 2101, 2102, 2111)
+
+
+def write_whole(seed: int, path: Path, header: Sequence[object] | None, ending: str, look: str = "") -> np.ndarray:
+    """Write whole numbers under a header; ``look`` says what is special about the text."""
+    frames = np.random.default_rng(seed).integers(-500 if look == "negative" else 0, 1000, size=(50, 5)).astype(float)
+    frames = frames / 7 if look == "decimals" else frames
+    frames[3] = 0  # a frame that was censored
+    sep = {".csv": ",", ".tsv": "\t", ".1D": " ", ".txt": "  ", ".semicolons.csv": ";"}[ending]
+    digits = "{:.6g}" if look == "decimals" else "{:.1f}" if look in ("floats", "commas") else "{:.0f}"
+    rows = [sep.join(digits.format(v) for v in row) for row in frames]
+    rows = [row.replace(".", ",") for row in rows] if look == "commas" else rows
+    names = [
+        f'"{name}"' if look == "quotes" else f"{name}.0" if look == "floats.0" else str(name) for name in header or ()
+    ]
+    if look == "index":
+        names, rows = ["", *names], [f"{k}{sep}{row}" for k, row in enumerate(rows)]
+    path.with_name(path.name + ending).write_text("\n".join([sep.join(names)] * bool(names) + rows) + "\n")
+    return np.array([[float(digits.format(v)) for v in row] for row in frames], dtype=np.float32)
+
+
+@pytest.mark.parametrize("header", [CODES, (7, 3, 9, 1, 12), (1, 2, 3, 4, 5)])
+@pytest.mark.parametrize(
+    ("ending", "look", "alone"),
+    [
+        (".csv", "", False),
+        (".tsv", "", False),
+        (".1D", "", False),
+        (".txt", "", False),
+        (".semicolons.csv", "", False),
+        (".csv", "negative", False),
+        (".csv", "decimals", True),
+        (".csv", "floats", True),
+        (".csv", "floats.0", False),
+        (".semicolons.csv", "commas", True),
+        (".csv", "index", True),
+        (".tsv", "quotes", True),
+        (".txt", "quotes", True),
+    ],
+)
+def test_a_header_of_numbers_is_no_frame_in_any_format(tmp_path, header, ending, look, alone):
+    written: list[np.ndarray] = []
+    src = write_study(
+        tmp_path / "s", write=lambda _, path: written.append(write_whole(len(written), path, header, ending, look))
+    )
+    cohort = import_cohort("table", src, tmp_path / "out")
+    check_scans(cohort, written)
+    is_order = header == (1, 2, 3, 4, 5)
+    names = [str(name) + ".0" * (look == "floats.0") for name in header]
+    assert cohort.atlas.rois["name"].tolist() == ([f"roi{u:03d}" for u in range(1, 6)] if is_order else names)
+    one = src / f"p1{ending}"
+    if alone or is_order:
+        check_scans(read_scans_to_predict(one, tmp_path / "one"), written[:1])
+    else:
+        refuse("p1.*header or a frame", read_scans_to_predict, one, tmp_path / "one")
+        one.write_text(f"#{one.read_text()}")  # as the message says
+        check_scans(read_scans_to_predict(one, tmp_path / "one"), written[:1])
+
+
+@pytest.mark.parametrize("look", ["", "negative"])
+def test_first_frames_of_whole_numbers_stay_frames(tmp_path, look):
+    written: list[np.ndarray] = []
+    src = write_study(
+        tmp_path / "s", write=lambda _, path: written.append(write_whole(len(written), path, None, ".csv", look))
+    )
+    path = src / "p1.csv"  # by chance in order
+    path.write_text("\n".join(["1,2,3,4,5", *path.read_text().splitlines()[1:]]))
+    written[0][0] = 1, 2, 3, 4, 5
+    check_scans(import_cohort("table", src, tmp_path / "out"), written)
+
+
+def test_copies_of_one_file_do_not_make_its_first_frame_a_header(tmp_path):
+    src = write_study(tmp_path / "s", write=lambda _, path: write_whole(0, path, None, ".csv"))
+    refuse_import("header or a frame", src)
+
+
+def test_a_file_without_the_shared_header_is_left_out_by_name(tmp_path):
+    names = [f"p{i}" for i in range(10)]
+    src = write_study(tmp_path / "s", names, lambda f, path: write_whole(int(path.name[1]), path, CODES, ".csv"))
+    lines = (src / "p7.csv").read_text().splitlines()
+    (src / "p7.csv").write_text("\n".join(lines[1:]))
+    (src / "p6.csv").write_text(
+        "\n".join(",".join(line.split(",")[:4]) for line in (src / "p6.csv").read_text().splitlines())
+    )
+    cohort = import_cohort("table", src, tmp_path / "out")
+    assert cohort.n_frames.tolist() == [50] * 8
+    assert {*list_skipped(cohort)} == {"p6", "p7"}
+
+
+def test_codes_above_connectomes_are_a_header(tmp_path):
+    def write(frames: np.ndarray, path: Path) -> None:
+        rows = [",".join(f"{value:.6g}" for value in row) for row in np.corrcoef(frames.T)]
+        path.with_suffix(".csv").write_text("\n".join([",".join(map(str, CODES)), *rows]))
+
+    cohort = import_cohort("fc", write_study(tmp_path / "s", write=write), tmp_path / "out")
+    assert cohort.atlas.rois["name"].tolist() == list(map(str, CODES))
+    assert cohort.n_frames.tolist() == [5] * 4
 
 
 def test_a_region_without_signal_in_every_scan_is_a_warning_and_no_index(tmp_path):

@@ -190,7 +190,8 @@ def find_bids(src: Path, options: ImportOptions) -> Layout:
     label = choose_atlas(names, options.atlas, src)
     selected = [file for file in files if file.label == label]
     list_sidecars = cache(_list_sidecars)
-    read, what = partial(_read_scan, root=src, list_sidecars=list_sidecars), f"time series of atlas '{label}'"
+    beside, what = series.FirstRows([file.path for file in selected]), f"time series of atlas '{label}'"
+    read = partial(_read_scan, root=src, list_sidecars=list_sidecars, beside=beside)
     layout = lay_out_scans(src, options, selected, label, read, what)
     if layout.scans and (processing := _select_plain(read_metadata(layout.scans[0][1][0].path, src, list_sidecars))):
         layout.notes["sidecar_of_first"] = processing
@@ -286,9 +287,9 @@ def _identify_row(row: Row) -> tuple[str, str]:
     return f"sub-{row['participant_id'].removeprefix('sub-')}", simplify_session(row.get("session"))
 
 
-def _read_scan(path: Path, root: Path, list_sidecars: ListSidecars) -> Series:
+def _read_scan(path: Path, root: Path, list_sidecars: ListSidecars, beside: series.FirstRows) -> Series:
     """Read a series with its repetition time and mean displacement, where the files beside it state these."""
-    scan = series.read_series(path) if series.get_series_suffix(path) else _read_dataset(path)
+    scan = series.read_series(path, beside=beside) if series.get_series_suffix(path) else _read_dataset(path)
     metadata = read_metadata(path, root, list_sidecars)
     tr = find_repetition_time(metadata, path)
     if tr is None and scan.tr is None:  # XCP-D states it for the images alone, C-PAC in their headers

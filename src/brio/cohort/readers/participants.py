@@ -90,9 +90,9 @@ class ImportOptions:
         return {name: value for name, value in stated.items() if value not in (None, (), [])}
 
 
-def read_file(path: Path) -> tuple[Path, Series]:
+def read_file(path: Path, beside: series.FirstRows | None = None) -> tuple[Path, Series]:
     """Read a source that is one file."""
-    return path, series.read_series(path)
+    return path, series.read_series(path, beside=beside)
 
 
 @dataclass(eq=False)

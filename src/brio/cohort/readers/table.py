@@ -20,7 +20,7 @@ from ..atlas import canonicalise_atlas_name
 from ..scans import MEASURES, UnknownMeasureError, convert_fc, find_measure, name_scan
 from ..values import shorten_list
 from . import series
-from .participants import ImportOptions, Layout, Row, find_rows, simplify_session
+from .participants import ImportOptions, Layout, Row, find_rows, read_file, simplify_session
 from .series import Series
 
 Scans = list[tuple[Row, Any]]  # row of the participants table and file, or other source, of each scan
@@ -352,7 +352,8 @@ def _make_row(name: FileName) -> Row:
 def _describe(options: ImportOptions, layout: Layout, scans: Scans, table: Path | None) -> Layout:
     atlas = None if options.atlas is None else canonicalise_atlas_name(options.atlas)
     found = {"atlas": atlas, "participants": table}
-    return replace(layout, scans=scans, atlas=atlas or "unknown", options=found, strictness="count")
+    read = partial(read_file, beside=series.FirstRows([file for _, file in scans if isinstance(file, Path)]))
+    return replace(layout, scans=scans, read=read, atlas=atlas or "unknown", options=found, strictness="count")
 
 
 def find_fc(src: Path, options: ImportOptions) -> Layout:
@@ -382,12 +383,14 @@ def find_fc(src: Path, options: ImportOptions) -> Layout:
         return convert_fc(matrix, own, where)
 
     def read(path: Path) -> tuple[Path, Series]:
-        scan = series.read_series(path, connectome=True)
+        scan = series.read_series(path, connectome=True, beside=beside)
         return path, replace(scan, frames=convert(scan.frames, str(path)))
 
     archives = [file for file in series.find_series(src, options.match) if file.suffix.lower() == ".npz"]
     if src.is_dir() and len(archives) != 1:
-        return replace(find_files(src, options), read=read, connectomes=True)
+        layout = find_files(src, options)
+        beside = series.FirstRows([file for _, file in layout.scans])
+        return replace(layout, read=read, connectomes=True)
     if not archives:
         raise BrioError(
             f"{src}: is one file; give an npz file with all connectomes, or a folder with one file per scan"
