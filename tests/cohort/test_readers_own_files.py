@@ -34,6 +34,7 @@ from brio.cohort.readers import find_layout, import_cohort, read_scans_to_predic
 from brio.cohort.readers.participants import TextTable, read_participants
 from brio.cohort.readers.rois import find_nuisance
 from brio.cohort.readers.series import find_row_counters, read_series
+from commands import command
 
 # ---------------------------------------------------------------- names of columns
 
@@ -612,10 +613,113 @@ def test_a_workbook_is_named_as_one(tmp_path):
     )
 
 
-def test_a_table_among_scans_to_predict_is_pointed_out(tmp_path):
-    write_text(tmp_path / "people.csv", ["participant_id;age", "p1;20,5"])
-    message = "'p1' is not a number; if this is the participants table, give it with"
-    refuse(message, read_scans_to_predict, tmp_path, tmp_path / "out")
+@pytest.mark.parametrize(
+    ("ids", "options"),
+    [("participant_id", {}), ("Subject", {"id_column": "Subject"}), ("Proband", {"id_column": "Proband"})],
+)
+def test_the_only_table_of_a_folder_is_taken_and_said(tmp_path, ids, options):
+    src = write_study(tmp_path / "s", write=partial(write_csv, header="a,b,c,d,e"), header=f"{ids},site,label")
+    (src / "participants.csv").rename(src / "clinical.csv")
+    (src / "notes.tsv").write_text("day\tnote\n1\tnone\n")
+    cohort = import_cohort("table", src, tmp_path / "out", match="p[1-4].csv", **options)
+    assert cohort.ids.tolist() == PEOPLE
+    assert any("clinical.csv" in line for line in cohort.provenance["warnings"])
+    assert cohort.provenance["options"]["participants"] == "clinical.csv"
+    (src / "notes.tsv").unlink()
+    assert read_scans_to_predict(src, tmp_path / "new", **options).labels.tolist() == [0, 0, 1, 1]
+    (src / "second.csv").write_text(f"{ids},x\np1,2\n")
+    refuse_import("clinical.csv and second.csv", src, **options)
+
+
+def test_a_folder_without_table_or_scans_is_refused(tmp_path):
+    src = write_study(tmp_path / "s", header="name,site,label")
+    (src / "participants.csv").rename(src / "clinical.csv")
+    refuse_import("no participants.tsv", src)
+    (tmp_path / "t").mkdir()
+    write_text(tmp_path / "t" / "people.csv", ["participant_id;age", "p1;20,5"])
+    refuse("no scan can be imported", read_scans_to_predict, tmp_path / "t", tmp_path / "out")
+
+
+@pytest.mark.parametrize("option", ["sex_column", "age_column", "site_column", "id_column"])
+@pytest.mark.parametrize("kind", ["table", "bids", "fc"])
+def test_a_column_cannot_be_the_label_and_something_else(tmp_path, option, kind):
+    src = write_study(tmp_path / "s", header="participant_id,site,Male")
+    if kind == "bids":
+        write_csv(make_frames(0), src / "sub-p1_atlas-T_timeseries")
+        (src / "sub-p1_atlas-T_timeseries.csv").rename(src / "sub-p1_atlas-T_timeseries.tsv")
+    refuse_import("'Male'", src, kind, label_column="Male", **{option: "Male"})
+
+
+def test_codes_of_missing_values_are_refused_until_they_are_named(tmp_path):
+    rows = [f"p{i},{'AB'[i % 2]},{i // 2 % 2},{100 + i},{i},{i},{600 + 80 * i},{20230100 + i}" for i in range(1, 7)]
+    for row, column, code in ((0, 3, "-99"), (1, 3, "-99.0"), (2, 4, "999"), (3, 2, "-99")):
+        cells = rows[row].split(",")
+        cells[column] = code
+        rows[row] = ",".join(cells)
+    header = "participant_id,site,label,iq,bdi,score,reaction,day"
+    src = write_study(
+        tmp_path / "s", [f"p{i}" for i in range(1, 7)], header=header, rows=[r.replace("-99,1", "-99,1") for r in rows]
+    )
+    refuse_import("-99", src, patient="1", control="0")
+    for missing in ("-99,999", ["-99", 999], ("-99", "999")):
+        out = tmp_path / f"out{len(list(tmp_path.iterdir()))}"
+        cohort = import_cohort("table", src, out, missing=missing)
+        assert cohort.ids.tolist() == ["p1", "p2", "p3", "p5", "p6"]
+        assert cohort.participants["iq"].isna().tolist() == [True, True, False, False, False]
+        assert cohort.participants["bdi"].isna().tolist() == [False, False, True, False, False]
+        assert cohort.participants["reaction"].tolist() == [680, 760, 840, 1000, 1080]
+    assert cohort.provenance["options"]["missing"] == ["-99", "999"]
+
+
+@pytest.mark.parametrize(
+    ("values", "refused"),
+    [
+        ([100, 110, 95, -99], True),
+        ([100, 110, 95, 999], True),
+        ([1, 2, 3, 88], False),
+        ([0.1, 0.2, 0.3, -9999.0], True),
+        ([-120, -99, 30, 150], False),
+        ([700, 900, 999, 1100], False),
+        ([310, 999, None, None], False),
+        ([310, -999, None, None], True),
+        (["x", "y", "z", "-99"], False),
+    ],
+)
+def test_codes_far_from_all_values_are_refused_in_any_column(values, refused):
+    scans, sites = [make_frames(i) for i in range(4)], ["A", "A", "B", "B"]
+    with pytest.raises(BrioError, match="code for a missing") if refused else contextlib.nullcontext():
+        Cohort.from_scans(scans, site=sites, label=[0, 1, 0, 1], covariates=pd.DataFrame({"x": values}))
+
+
+def test_the_command_takes_codes_that_begin_with_a_sign(tmp_path):
+    rows = [f"p{i},{'AB'[i % 2]},{i // 2},{[-99, 100, 120, 110][i]}" for i in range(4)]
+    src = write_study(tmp_path / "s", [f"p{i}" for i in range(4)], header="participant_id,site,label,iq", rows=rows)
+    words = ["import", "table", str(src), "--out", str(tmp_path / "out")]
+    assert "--missing '-99'" in command(*words).refuse_in_a_line()
+    command(*words, "--missing", "-99").succeed()
+    assert np.isnan(Cohort.load(tmp_path / "out").participants["iq"][0])
+
+
+@pytest.mark.parametrize("ending", ["npy", "csv"])
+def test_a_file_without_names_among_files_with_names(tmp_path, ending):
+    def write(frames: np.ndarray, path: Path) -> None:
+        if path.name == "p2" and ending == "npy":
+            np.save(path, frames)
+        else:
+            write_csv(frames, path, "" if path.name == "p2" else "a,b,c,d,e")
+
+    src = write_study(tmp_path / "s", write=write)
+    with pytest.raises(BrioError) as error:
+        import_cohort("table", src, tmp_path / "out")
+    assert "p2" in str(error.value)
+    assert ("save it as csv" in str(error.value)) == (ending == "npy")
+
+
+def test_an_order_that_is_taken_from_the_table_of_rois_is_said(tmp_path):
+    src = write_study(tmp_path / "s", write=write_csv)
+    (tmp_path / "rois.tsv").write_text("name\n" + "\n".join("abcde"))
+    cohort = import_cohort("table", src, tmp_path / "out", atlas_table=tmp_path / "rois.tsv")
+    assert any("rois.tsv" in line for line in cohort.provenance["warnings"])
 
 
 @pytest.mark.parametrize("lacking", [0, 1])

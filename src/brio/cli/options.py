@@ -173,6 +173,9 @@ class ReadingOptions:
     control: Annotated[
         list[str] | None, "bids, fmriprep, table, fc: value for controls in the label column; repeatable."
     ] = None
+    missing: Annotated[
+        str | None, "Codes of missing values in the participants table, separated by commas, for example -99,999."
+    ] = None
     task: Annotated[str | None, "bids, fmriprep: task to read, for example rest."] = None
     match: Annotated[str | None, "Read only files whose path contains this text; * and ? are wildcards."] = None
     pattern: Annotated[

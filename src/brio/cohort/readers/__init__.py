@@ -27,7 +27,7 @@ from .participants import (
     ImportOptions,
     Layout,
     find_table,
-    has_table,
+    list_tables,
     read_participants,
     select_scans,
     summarise_columns,
@@ -58,12 +58,24 @@ class Reader(NamedTuple):
 
 
 _COMMON = ("name", "match", "atlas_table", "drop_roi", "frames_in_rows")
-_COVARIATES = ("age_column", "sex_column", "male", "female", "ignore_columns", "where", "exclude", "class_names")
+_COVARIATES = (
+    "missing",
+    "age_column",
+    "sex_column",
+    "male",
+    "female",
+    "ignore_columns",
+    "where",
+    "exclude",
+    "class_names",
+)
 _TABLE = ("atlas", "participants", "id_column", "site_column", "label_column", "patient", "control", *_COVARIATES)
 _BIDS = ("task", "runs", "session_column", "sessions")
 
 READERS: dict[str, Reader] = {
-    "pcp": Reader(find_pcp, "files named <FILE_ID>_rois_<atlas>.1D", ("atlas", "participants", "where", "exclude")),
+    "pcp": Reader(
+        find_pcp, "files named <FILE_ID>_rois_<atlas>.1D", ("atlas", "participants", "where", "exclude", "missing")
+    ),
     "dpabi": Reader(
         find_dpabi, "files named ROISignals_<ID>, from DPABI", ("atlas", "participants", "id_column", *_COVARIATES)
     ),
@@ -121,7 +133,8 @@ def read_scans_to_predict(
         raise BrioError(f"the repetition time cannot be {tr}; give it in seconds, for example 2")
     if kind is None:
         is_table = options.get("pattern") is not None  # no other layout takes it
-        kind = "table" if is_table else find_layout(src, options.get("participants"), options.get("match"))
+        about = [options.get(name) for name in ("participants", "match", "id_column")]
+        kind = "table" if is_table else find_layout(src, *about)
     elif kind not in LAYOUTS:
         raise BrioError(f"unknown layout '{kind}'; {nearest(kind, LAYOUTS)}")
     if kind == "cohort":  # which states everything itself
@@ -151,7 +164,9 @@ def read_scans_to_predict(
     return import_scans(kind, READERS[kind].find, src, out, selected)
 
 
-def find_layout(src: Path, participants: str | Path | None = None, match: str | None = None) -> str:
+def find_layout(
+    src: Path, participants: str | Path | None = None, match: str | None = None, id_column: str | None = None
+) -> str:
     """Find the layout of scans to predict."""
     if not src.exists():
         raise BrioError(f"{src}: no such file or folder")
@@ -170,8 +185,8 @@ def find_layout(src: Path, participants: str | Path | None = None, match: str | 
     for file in files:
         if file.name == FRAMES and (file.parent / HEADER).is_file():
             raise BrioError(f"{file}: contains all scans of a cohort; give the folder {file.parent}")
-    has_columns = participants is not None or has_table(src)
-    columns = read_participants(find_table(src, participants)).columns if has_columns else []
+    has_columns = participants is not None or list_tables(src, id_column)
+    columns = read_participants(find_table(src, participants, id_column)).columns if has_columns else []
     if any(column.lower() == "file" for column in columns):
         return "table"
     # an archive of packed scans stands in the folder itself; those of the layout 'table' are many and alike
@@ -208,6 +223,9 @@ def _select_options(kind: str, values: dict[str, Any]) -> ImportOptions:
     for key in {"ignore_columns", "class_names"} & values.keys():
         parts = values[key].split(",") if isinstance(values[key], str) else values[key]
         values[key] = tuple(map(str.strip, parts))
+    if "missing" in values:
+        codes = [values["missing"]] if isinstance(values["missing"], str | int | float) else values["missing"]
+        values["missing"] = tuple(code.strip() for text in codes for code in str(text).split(",") if code.strip())
     sexes, classes = [values.get(key) for key in ("male", "female")], values.get("class_names", ("0", "1"))
     refuse_unsafe_names([*filter(None, sexes), *classes], "--male, --female or --class-names")
     if sexes[0] == sexes[1] is not None:

@@ -324,7 +324,7 @@ class FirstRows:
 
         Numbers with decimals are shared by three files at least, since two may be copies of which one is cut off.
         """
-        rows = {file: row for file in self.files if get_series_suffix(file) in TEXT and (row := _read_first_row(file))}
+        rows = {file: row for file in self.files if get_series_suffix(file) in TEXT and (row := read_first_row(file))}
         ((most, n),) = Counter(rows.values()).most_common(1) or [("", 0)]
         sharing, cells = [file for file, row in rows.items() if row == most], re.split("[\t,; ]+", most)
         if 2 * n <= len(rows) or n < (2 if all(map(_WHOLE.fullmatch, cells)) else 3):
@@ -334,10 +334,10 @@ class FirstRows:
     @cached_property
     def are_several(self) -> bool:
         """Whether the first rows differ."""
-        return len({_read_first_row(file) for file in self.files if get_series_suffix(file) in TEXT}) > 1
+        return len({read_first_row(file) for file in self.files if get_series_suffix(file) in TEXT}) > 1
 
 
-def _read_first_row(path: Path) -> str:
+def read_first_row(path: Path) -> str:
     """Read the first row of a text file, without quotes and comments; what is wrong with the file is said later."""
     with suppress(OSError), path.open(encoding="utf-8-sig", errors="replace") as file:
         lines = (line.replace('"', "").strip(" \r\n") for line in islice(file, MOST_COMMENTS))
