@@ -373,10 +373,8 @@ def read_text(path: Path, connectome: bool = False, beside: FirstRows | None = N
     first = rows[0][1]
     is_quoted = lines[0][1].count('"') == 2 * len(first) and '"' not in lines[:2][-1][1]
     in_comment = _find_header_comment(path, comments, len(first), delimiter)
-    cells = [row for _, row in rows]
-    if has_decimal_commas(_drop_missing(first), delimiter) or not (
-        is_quoted or _has_header(path, cells, None if in_comment else beside)
-    ):
+    has_header = is_quoted or _has_header(path, [row for _, row in rows], None if in_comment else beside)
+    if not has_header or has_decimal_commas(_drop_missing(first), delimiter):
         return Series(_parse_frames(path, rows, len(first), delimiter), in_comment)
     if len(rows) == 1:
         raise BrioError(f"{path}: has a header but no frames")

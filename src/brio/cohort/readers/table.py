@@ -158,22 +158,23 @@ def _read_starts(listed: Sequence[Row], files: Sequence[Path]) -> Names:
         starts[_compose(participant)][participant] = FileName(participant)
         if session:
             with_sessions.add(participant)
-            for name in (name_scan(participant, session), f"{participant}_{session}", f"{participant}-{session}"):
+            for start in (name_scan(participant, session), f"{participant}_{session}", f"{participant}-{session}"):
                 title = f"{participant} (session {session})"
-                starts[_compose(name)][title] = FileName(participant, session)
+                starts[_compose(start)][title] = FileName(participant, session)
     names: Names = {}
     for file in files:
         stem = _compose(series.get_series_stem(file))
-        start = max(filter(starts.__contains__, _list_starts(stem)), key=len, default=None)
-        if start is not None:
-            if len(starts[start]) > 1:
-                first, second, *_ = starts[start]
-                remedy = "list the file of each row in a column 'file' of the table"
-                raise BrioError(f"{file}: matches both {first} and {second}; {remedy}")
-            ((name,),) = (starts[start].values(),)
-            said = _SESSION.search(stem, len(start))
-            said = said or (_SHORT_NUMBER.match(stem, len(start)) if name.participant in with_sessions else None)
-            names[file] = FileName(name.participant, name.session or (said[1] if said else ""), start == stem)
+        longest = max(filter(starts.__contains__, _list_starts(stem)), key=len, default=None)
+        if longest is None:
+            continue
+        if len(starts[longest]) > 1:
+            first, second, *_ = starts[longest]
+            remedy = "list the file of each row in a column 'file' of the table"
+            raise BrioError(f"{file}: matches both {first} and {second}; {remedy}")
+        (name,) = starts[longest].values()
+        said = _SESSION.search(stem, len(longest))
+        said = said or (_SHORT_NUMBER.match(stem, len(longest)) if name.participant in with_sessions else None)
+        names[file] = FileName(name.participant, name.session or (said[1] if said else ""), longest == stem)
     return names
 
 
@@ -320,9 +321,9 @@ def find_files(src: Path, options: ImportOptions) -> Layout:
     pattern = options.pattern
     if path is None:
         files = series.find_series(src, options.match)
-        names = {} if pattern is None else read_pattern(pattern, src, files, ())
-        scans = [(_make_row(name), file) for file, name in names.items()] or name_by_file(files)
-        left_out = [series.get_series_stem(file) for file in files if names and file not in names]
+        named = {} if pattern is None else read_pattern(pattern, src, files, ())
+        scans: Scans = [(_make_row(name), file) for file, name in named.items()] or name_by_file(files)
+        left_out = [series.get_series_stem(file) for file in files if named and file not in named]
         layout.skip("the file name does not fit --pattern", *left_out)
     elif layout.rows and "file" in layout.rows[0]:
         if pattern is not None:
