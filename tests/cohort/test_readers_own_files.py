@@ -475,6 +475,25 @@ def test_first_frames_of_whole_numbers_stay_frames(tmp_path, look):
     check_scans(import_cohort("table", src, tmp_path / "out"), written)
 
 
+def test_an_index_makes_any_row_of_numbers_a_header(tmp_path):
+    written: list[np.ndarray] = []
+    src = write_study(
+        tmp_path / "s",
+        write=lambda _, path: written.append(write_whole(len(written), path, (1, 1, 2, 2, 3), ".csv", "index")),
+    )
+    check_scans(import_cohort("table", src, tmp_path / "out"), written)
+    check_scans(read_scans_to_predict(src / "p1.csv", tmp_path / "one"), written[:1])
+
+
+def test_a_frame_of_whole_numbers_among_decimals_stays_a_frame_beside_other_files(tmp_path):
+    src = write_study(tmp_path / "s", write=write_csv)
+    rows = (src / "p1.csv").read_text().splitlines()
+    (src / "p1.csv").write_text("\n".join(["7,3,9,1,12", *rows[1:]]))
+    assert import_cohort("table", src, tmp_path / "out").n_frames.tolist() == [60] * 4
+    (src / "p2.csv").write_text("\n".join(["1,1,2,2,3", *rows]))  # alone, and not different: no header to be sure of
+    refuse("header or a frame", read_scans_to_predict, src / "p2.csv", tmp_path / "one")
+
+
 def test_copies_of_one_file_do_not_make_its_first_frame_a_header(tmp_path):
     src = write_study(tmp_path / "s", write=lambda _, path: write_whole(0, path, None, ".csv"))
     refuse_import("header or a frame", src)

@@ -324,17 +324,27 @@ class FirstRows:
 
         Numbers with decimals are shared by three files at least, since two may be copies of which one is cut off.
         """
-        rows = {file: row for file in self.files if get_series_suffix(file) in TEXT and (row := read_first_row(file))}
-        ((most, n),) = Counter(rows.values()).most_common(1) or [("", 0)]
-        sharing, cells = [file for file, row in rows.items() if row == most], re.split("[\t,; ]+", most)
-        if 2 * n <= len(rows) or n < (2 if all(map(_WHOLE.fullmatch, cells)) else 3):
+        ((most, n),) = Counter(map(tuple, self.rows.values())).most_common(1) or [((), 0)]
+        sharing = [file for file, row in self.rows.items() if tuple(row) == most]
+        if 2 * n <= len(self.rows) or n < (2 if all(map(_WHOLE.fullmatch, most)) else 3):
             return None
-        return None if all(filecmp.cmp(sharing[0], file, shallow=False) for file in sharing[1:]) else cells
+        return None if all(filecmp.cmp(sharing[0], file, shallow=False) for file in sharing[1:]) else [*most]
 
     @cached_property
-    def are_several(self) -> bool:
+    def rows(self) -> dict[Path, list[str]]:
+        """The cells of the first row of each text file that has one."""
+        files = (file for file in self.files if get_series_suffix(file) in TEXT)
+        return {file: re.split("[\t,; ]+", row) for file in files if (row := read_first_row(file))}
+
+    @cached_property
+    def differ(self) -> bool:
         """Whether the first rows differ."""
-        return len({read_first_row(file) for file in self.files if get_series_suffix(file) in TEXT}) > 1
+        return len({*map(tuple, self.rows.values())}) > 1
+
+    @cached_property
+    def are_codes(self) -> bool:
+        """Whether most first rows are different whole numbers."""
+        return 2 * sum(map(_are_codes, self.rows.values())) > len(self.rows)
 
 
 def read_first_row(path: Path) -> str:
@@ -418,28 +428,35 @@ def _has_header(path: Path, rows: list[list[str]], beside: FirstRows | None) -> 
     numbers have decimals, and no other row has whole numbers alone. Otherwise the files that are read together decide:
     a row that most of them share is a header, and rows that differ are frames.
     """
-    first = rows[0]
+    first, below = rows[0], rows[1:]
     values = [_parse_number(cell) for cell in first]
     if None in values and not any(value is not None and math.isfinite(value) for value in values):
         return True
-    has_corner = values[0] is None or (not first[0] and all(row[0] for row in rows[1:]))
-    codes = [cell.removesuffix(".0") for cell in first[has_corner:]]
-    if _is_consecutive(first) and not (beside and beside.are_several and _are_whole(first, rows[1:])):
-        return True
     if None in values[1:]:
         return False
-    are_codes = len({*codes}) == len(codes) > 2 and all(map(str.isdecimal, codes))
-    if has_corner:
-        return are_codes
-    if are_codes and not _are_whole(first, rows[1:]):
+    shared = None if beside is None or len({*_drop_missing(first)}) < 2 else beside.shared
+    is_part = shared is not None and _are_codes(first) and ({*first} <= {*shared} or {*shared} <= {*first})
+    if shared is not None and (first == shared or is_part):
         return True
-    shared = None if beside is None or len({*_drop_missing(codes)}) < 2 else beside.shared
-    if shared is not None and (first == shared or (are_codes and ({*first} <= {*shared} or {*shared} <= {*first}))):
+    if values[0] is None or (not first[0] and all(row[0] for row in below)):
+        counts = [_parse_number(row[0]) for row in below]
+        is_index = not first[0] and counts in ([*range(len(below))], [*range(1, len(below) + 1)])
+        return is_index or (len(first) > 3 and _are_codes(first[1:]))
+    are_whole, are_codes = _are_whole(first, below), _are_codes(first)
+    if _is_consecutive(first):
+        return not (beside is not None and beside.differ and are_whole)
+    if are_codes and len(first) > 2 and not are_whole and (beside is None or not beside.differ or beside.are_codes):
         return True
-    if are_codes and beside is not None and not beside.are_several:
+    may_be = are_codes or (not are_whole and all(map(_WHOLE.fullmatch, first)) and len({*first}) > 1)
+    if may_be and beside is not None and not beside.differ:
         remedy = "if it is a header, write # before it; if it is a frame, write a header above it"
-        raise BrioError(f"{path}: the first row may be a header or a frame, since all numbers are whole; {remedy}")
+        raise BrioError(f"{path}: the first row may be a header or a frame, since all its numbers are whole; {remedy}")
     return False
+
+
+def _are_codes(cells: Sequence[str]) -> bool:
+    """Return whether cells are different whole numbers; pandas may write them with decimals (2001.0)."""
+    return len({*cells}) == len(cells) > 1 and all(cell.removesuffix(".0").isdecimal() for cell in cells)
 
 
 def _are_whole(first: list[str], rows: list[list[str]]) -> bool:
