@@ -162,7 +162,7 @@ def test_a_file_belongs_to_the_longest_id_of_the_whole_table(tmp_path, kind, fil
     [
         (["p1_1"], WITH_SESSIONS, ["p1,A,1,1", "p1,A,,2", "p1_1,A,1,"], ("p1_1.npy", "p1 (session 1)", "p1_1")),
         (["p1_x", "p1_y"], None, ["p1,A,1"], ("p1", "p1_x.npy", "p1_y.npy")),
-        (["e\u0301"], None, ["e\u0301,A,1", "\u00e9,A,"], ("e\u0301", "\u00e9")),
+        (["e\u0301"], None, ["e\u0301,A,1", "\u00e9,A,"], ("\u00e9",)),
         (["x"], "participant_id,site,label,file", ["p1,A,1,x.npy", "p2,A,,x.npy"], ("x.npy", "p1", "p2")),
     ],
 )

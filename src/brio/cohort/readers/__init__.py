@@ -24,6 +24,7 @@ from .assembly import import_scans, summarise_skipped
 from .bids import find_bids, find_datasets, parse_name
 from .images import find_fmriprep, holds_images
 from .participants import (
+    TABLE_NAMES,
     ImportOptions,
     Layout,
     find_table,
@@ -185,8 +186,8 @@ def find_layout(
     for file in files:
         if file.name == FRAMES and (file.parent / HEADER).is_file():
             raise BrioError(f"{file}: contains all scans of a cohort; give the folder {file.parent}")
-    has_columns = participants is not None or list_tables(src, id_column)
-    columns = read_participants(find_table(src, participants, id_column)).columns if has_columns else []
+    tables = list_tables(src, id_column) if participants is None else [find_table(src, participants)]
+    columns = read_participants(tables[0]).columns if len(tables) == 1 else []
     if any(column.lower() == "file" for column in columns):
         return "table"
     # an archive of packed scans stands in the folder itself; those of the layout 'table' are many and alike
@@ -200,7 +201,12 @@ def find_layout(
     fits["fmriprep"] = has_images and not fits["bids"]  # C-PAC and XCP-D write images beside their series
     kinds = [kind for kind, fit in fits.items() if fit]
     # the table of 'pcp' has other columns, and 'dpabi' needs none: files with such names may be listed in any table
-    if columns and ((kinds == ["pcp"] and "FILE_ID" not in columns) or (kinds == ["dpabi"] and participants is None)):
+    is_named = participants is not None or any(table.name in TABLE_NAMES for table in tables)
+    if (
+        columns
+        and is_named
+        and ((kinds == ["pcp"] and "FILE_ID" not in columns) or (kinds == ["dpabi"] and participants is None))
+    ):
         kinds.append("table")
     if len(kinds) > 1:
         words = ", ".join(f"'{kind}' ({LAYOUTS[kind]})" for kind in kinds)

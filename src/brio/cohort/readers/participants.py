@@ -163,7 +163,8 @@ def choose_covariates(
         table.require_column(column or table.columns[0], f"--{name}-column")
         if column in taken or (column is not None and name == "sex" and column == options.age_column):
             problem = f"--{name}-column: column '{column}' is already the id, site, label, session or age"
-            raise BrioError(f"{table.path}: {problem}; leave out --{name}-column, or name another column")
+            remedy = f"name another column, or leave out --{name}-column and methods that need the {name}"
+            raise BrioError(f"{table.path}: {problem}; {remedy}")
     spellings: dict[str, list[str]] = {}
     for column in table.columns:
         ours = _SIMPLE.get("".join(c for c in column.lower() if c.isalnum()))

@@ -442,13 +442,14 @@ def _has_header(path: Path, rows: list[list[str]], beside: FirstRows | None) -> 
         counts = [_parse_number(row[0]) for row in below]
         is_index = not first[0] and counts in ([*range(len(below))], [*range(1, len(below) + 1)])
         return is_index or (len(first) > 3 and _are_codes(first[1:]))
+    if not all(map(_WHOLE.fullmatch, first)):
+        return False
     are_whole, are_codes = _are_whole(first, below), _are_codes(first)
     if _is_consecutive(first):
         return not (beside is not None and beside.differ and are_whole)
     if are_codes and len(first) > 2 and not are_whole and (beside is None or not beside.differ or beside.are_codes):
         return True
-    may_be = are_codes or (not are_whole and all(map(_WHOLE.fullmatch, first)) and len({*first}) > 1)
-    if may_be and beside is not None and not beside.differ:
+    if (are_codes or (not are_whole and len({*first}) > 1)) and beside is not None and not beside.differ:
         remedy = "if it is a header, write # before it; if it is a frame, write a header above it"
         raise BrioError(f"{path}: the first row may be a header or a frame, since all its numbers are whole; {remedy}")
     return False
