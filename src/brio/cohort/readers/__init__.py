@@ -87,7 +87,7 @@ READERS: dict[str, Reader] = {
         (*_TABLE, *_BIDS, "denoise", "space", "res", "high_pass", "low_pass", "jobs"),
     ),
     "table": Reader(find_files, "one file per scan", (*_TABLE, "pattern", "session_column", "sessions")),
-    "packed": Reader(find_packed, "scans packed as 8-bit integers", ("atlas", "sessions")),
+    "packed": Reader(find_packed, "scans packed as 8-bit integers", ("atlas", "sessions", "missing")),
     "fc": Reader(find_fc, "connectomes", (*_TABLE, "pattern", "session_column", "sessions", "measure")),
 }
 # What scans to predict may be, for messages.

@@ -342,7 +342,7 @@ def find_packed(src: Path, options: ImportOptions) -> Layout:
     atlas_name = choose_atlas({stem: {stem} for stem in archives}, options.atlas, src)
     path = archives[atlas_name]
     if options.labels_required or series.is_regular(src / "participants.tsv"):
-        layout = _read_packed_table(src / "participants.tsv", options.labels_required)
+        layout = _read_packed_table(src / "participants.tsv", options)
     else:
         ids = series.read_packed_ids(path, series.list_npz_arrays(path))
         if len(set(ids)) < len(ids):
@@ -372,9 +372,10 @@ def is_packed_file(path: Path) -> bool:
     return series.is_regular(path) and is_zipfile(path) and set(ARRAYS) <= set(series.list_npz_arrays(path))
 
 
-def _read_packed_table(path: Path, labels_required: bool) -> Layout:
+def _read_packed_table(path: Path, options: ImportOptions) -> Layout:
     """Read the rows of the participants table, with ``n_frames`` as text."""
-    table = participants.read_participants(path)
+    table, labels_required = participants.read_participants(path), options.labels_required
+    table = table.clear_codes(options.missing, "participant_id", "session", "n_frames")
     for column in ("participant_id", "n_frames", *(("site", "diagnosis") if labels_required else ())):
         table.require_column(column)
     layout = Layout([], ABIDE_CLASSES)
