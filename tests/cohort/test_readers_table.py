@@ -5,13 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from file_layouts import check, check_scans, list_skipped, make_frames, refuse, refuse_import, write_study
+from file_layouts import PEOPLE, check, check_scans, list_skipped, make_frames, refuse, refuse_import, write_study
 from scipy.io import savemat
 
 import brio
 from brio import BrioError
-from brio.cohort.readers import READERS, import_cohort, summarise_import
-from brio.cohort.readers.participants import Layout, map_labels
+from brio.cohort.readers import READERS, import_cohort, read_scans_to_predict, summarise_import
+from brio.cohort.readers.participants import Layout, map_labels, simplify_session
 from brio.cohort.readers.table import match_by_name
 
 HEAD = "participant_id\tsite\tlabel\n"
@@ -200,6 +200,89 @@ def test_a_scan_of_bids_belongs_to_one_row_of_the_whole_table(tmp_path, rows, re
         return refuse_import("sub-01.*appears more than once", src, "bids")
     cohort = import_cohort("bids", src, tmp_path / "out")
     assert cohort.ids.tolist() == ["sub-a", "sub-b", "sub-c", "sub-d"]
+
+
+PREFIXED = ["north_p1_visit1_x", "south_p2_visit1_x", "east_p3_visit1", "north_p1_visit2", "east_p4_visit1"]
+VISITS = "*_{participant}_visit{session}*"
+
+
+BY_VISIT = {"p1_ses-1": 0, "p1_ses-2": 3, "p2_ses-1": 1, "p3_ses-1": 2, "p4_ses-1": 4}
+NESTED = ["p0", "p0-2", "p3", "p4"]
+
+
+@pytest.mark.parametrize(
+    ("ids", "files", "pattern", "expected"),
+    [
+        (PEOPLE, PREFIXED, VISITS, BY_VISIT),
+        (PEOPLE, [f"{name}_x" for name in PREFIXED], f"{VISITS}.npy", BY_VISIT),
+        (PEOPLE, ["1/p1", "1/p2", "1/p3", "2/p1", "1/p4"], "{session}/{participant}", BY_VISIT),
+        (PEOPLE, ["xp4", "xp3", "xp2", "xp1"], "x{participant}", {"p1": 3, "p2": 2, "p3": 1, "p4": 0}),
+        (NESTED, ["x_p0-2_1", "x_p0_1", "x_p3_1", "x_p4"], "x_{participant}*", {"p0": 1, "p0-2": 0, "p3": 2, "p4": 3}),
+        (NESTED, ["x_p0-2_1", "x_p3_1", "x_p4"], "*_{participant}*", {"p0-2": 0, "p3": 1, "p4": 2}),
+    ],
+)
+def test_a_pattern_says_where_names_have_participant_and_session(tmp_path, ids, files, pattern, expected):
+    src = write_study(tmp_path / "study", files, rows=[f"{p},{'AB'[i % 2]},{i // 2}" for i, p in enumerate(ids)])
+    cohort = import_cohort("table", src, tmp_path / "out", pattern=pattern, sessions="all")
+    assert cohort.ids.tolist() == [*expected]
+    check_scans(cohort, [make_frames(i) for i in expected.values()])
+    assert cohort.provenance["options"]["pattern"] == pattern
+
+
+@pytest.mark.parametrize(
+    ("files", "pattern", "says"),
+    [
+        (PREFIXED, "x_{participant}", "no file name"),
+        (PREFIXED, "*{participant}*{session}*", "several ways"),
+        (PREFIXED, "*_{who}_*", "{participant}"),
+        (PREFIXED, "*_visit{session}*", "{participant}"),
+        (PREFIXED, "{participant}_{participant}", "{participant}"),
+        (PREFIXED, "*_{participant}_visit1*", "south_p2"),  # and p1_visit2 is skipped
+        ([*PREFIXED, "north_p2_visit1"], VISITS, "participant p2, session 1"),
+        (["p1_p2_visit1", *PREFIXED[1:]], "*{participant}_*", "p1, p2"),
+    ],
+)
+def test_patterns_that_are_refused(tmp_path, files, pattern, says):
+    src = write_study(tmp_path / "study", files, rows=[f"{p},{'AB'[i % 2]},{i // 2}" for i, p in enumerate(PEOPLE)])
+    if says == "south_p2":
+        cohort = import_cohort("table", src, tmp_path / "out", pattern=pattern)
+        assert cohort.ids.tolist() == PEOPLE
+        assert [entry["file"] for entry in cohort.provenance["skipped"]] == ["north_p1_visit2.npy"]
+        return
+    with pytest.raises(BrioError) as error:
+        import_cohort("table", src, tmp_path / "out", pattern=pattern, sessions="all")
+    assert says in str(error.value)
+
+
+def test_a_pattern_names_scans_to_predict_that_have_no_table(tmp_path):
+    src = write_study(tmp_path / "study", PREFIXED)
+    (src / "participants.csv").unlink()
+    cohort = read_scans_to_predict(src, tmp_path / "out", pattern=VISITS)
+    assert sorted(cohort.ids) == ["p1_ses-1", "p1_ses-2", "p2_ses-1", "p3_ses-1", "p4_ses-1"]
+    refuse("in several ways", read_scans_to_predict, src, tmp_path / "again", pattern="*_{participant}_*")
+
+
+@pytest.mark.parametrize("kind", ["table", "fc"])
+def test_a_pattern_finds_the_session_of_each_row(tmp_path, kind):
+    rows = ["p1,A,0,2", "p1,A,,1", "p2,A,1,01", "p3,B,0,1", "p4,B,1,3"]
+    files = [*PREFIXED[:4], "north_p4_visit3"]
+
+    def write(frames, path):
+        np.savetxt(f"{path}.1D", np.corrcoef(frames.T) if kind == "fc" else frames)
+
+    src = write_study(tmp_path / "study", files, write, header=WITH_SESSIONS, rows=rows)
+    cohort = import_cohort(kind, src, tmp_path / "out", pattern=VISITS, sessions="all")
+    check(cohort, participant_ids=PEOPLE)
+    assert [simplify_session(session) for session in cohort.participants["session"]] == ["2", "1", "1", "3"]
+    for k, file in enumerate((3, 1, 2, 4)):
+        frames = make_frames(file)
+        frames = np.arctanh(np.corrcoef(frames.T) * (1 - np.eye(5))) if kind == "fc" else frames
+        np.testing.assert_allclose(cohort.scan(k) * (1 - np.eye(5) if kind == "fc" else 1), frames, atol=1e-5)
+
+
+def test_names_of_files_with_several_prefixes_lead_to_the_pattern(tmp_path):
+    src = write_study(tmp_path / "study", PREFIXED, rows=[f"{p},{'AB'[i % 2]},{i // 2}" for i, p in enumerate(PEOPLE)])
+    refuse_import(r"'\*_\{participant\}_\*'", src)
 
 
 def test_two_tables(folder, tmp_path):

@@ -107,8 +107,7 @@ def match_by_name(layout: Layout, files: list[Path], table: str, names: Names | 
     matched, kept = ({row["participant_id"] for row in rows} for rows in ([row for row, _ in scans], layout.rows))
     for participant in without_file:
         said = "participant_id and session" if n_scans[participant] > 1 or by_id[participant] else "the participant_id"
-        reason = f"no file whose name {'has' if has_pattern else 'starts with'} {said}{hint}"
-        layout.skip(reason, participant)
+        layout.skip(f"no file whose name {'has' if has_pattern else 'starts with'} {said}{hint}", participant)
     for file in strangers:
         reason = "the file name does not fit --pattern" if has_pattern and file not in names else f"no row in {table}"
         layout.skip(reason, _compose(series.get_series_stem(file)), file=file.name)
@@ -204,18 +203,15 @@ def read_pattern(pattern: str, src: Path, files: Sequence[Path], ids: Iterable[s
     for file in files:
         is_below = "/" in pattern and file.is_relative_to(folder)
         path = _compose(file.relative_to(folder).as_posix() if is_below else file.name)
-        stem = path.removesuffix(series.get_series_suffix(file) or "")
+        stem = path[: len(path) - len(series.get_series_suffix(file) or "")]  # which may have capitals
         readings = _list_readings(tokens, stem) or _list_readings(tokens, path)
         fitting = [one for one in readings if path[slice(*one[0])] in known] or readings
         if not fitting:
             continue
         (start, end), session = max(fitting, key=lambda one: one[0][1] - one[0][0])
         in_table = known.get(path[start:end], [])
-        rivals = [
-            own
-            for own in fitting
-            if not in_table or own[0] == (start, end) or not start <= own[0][0] < own[0][1] <= end
-        ]
+        is_inside = [start <= a and b <= end and (a, b) != (start, end) for (a, b), _ in fitting]
+        rivals = [own for own, inside in zip(fitting, is_inside, strict=True) if not (in_table and inside)]
         meanings = {tuple(path[slice(*part)] for part in reading) for reading in rivals}
         if (len(meanings) > 1 and (in_table or not known)) or len(in_table) > 1:
             problem = f"--pattern '{pattern}' can be read in several ways"
