@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from file_layouts import refuse
 
-from brio.cohort.atlas import load_known_atlas
+from brio.cohort.atlas import load_known_atlas, load_label_image
 
 AFFINE = np.array([[-2.0, 0, 0, 40], [0, 2, 0, -60], [0, 0, 2, -30], [0, 0, 0, 1]])
 
@@ -135,6 +135,24 @@ def test_a_download_that_fails(datasets, monkeypatch):
         load_known_atlas,
         "schaefer100",
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "fetcher", "file"),
+    [
+        ("aal116", "fetch_atlas_aal", "AAL.nii"),
+        (
+            "schaefer200-17",
+            "fetch_atlas_schaefer_2018",
+            "Schaefer2018_200Parcels_17Networks_order_FSLMNI152_2mm.nii.gz",
+        ),
+        ("harvard-oxford-sub", "fetch_atlas_harvard_oxford", "HarvardOxford-sub-maxprob-thr25-2mm.nii.gz"),
+        ("basc7", "fetch_atlas_basc_multiscale_2015", "_scale007.nii.gz"),
+    ],
+)
+def test_an_image_that_cannot_be_downloaded_is_named(datasets, monkeypatch, name, fetcher, file):
+    monkeypatch.setattr(datasets, fetcher, Mock(side_effect=OSError("no route to host")))
+    refuse(file, load_label_image, name)
 
 
 @pytest.mark.parametrize("name", ["schaefer150", "difumo65", "basc8", "power", "harvard-oxford", "mine"])

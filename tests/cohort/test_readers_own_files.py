@@ -7,13 +7,24 @@ import os
 import re
 import sys
 import unicodedata
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from file_layouts import PEOPLE, check, list_skipped, make_frames, refuse, refuse_import, write_csv, write_study
+from file_layouts import (
+    PEOPLE,
+    check,
+    check_scans,
+    list_skipped,
+    make_frames,
+    refuse,
+    refuse_import,
+    write_csv,
+    write_study,
+)
 from scipy.io import savemat
 
 from brio import BrioError, Cohort
@@ -23,6 +34,7 @@ from brio.cohort.readers import find_layout, import_cohort, read_scans_to_predic
 from brio.cohort.readers.participants import TextTable, read_participants
 from brio.cohort.readers.rois import find_nuisance
 from brio.cohort.readers.series import find_row_counters, read_series
+from commands import command
 
 # ---------------------------------------------------------------- names of columns
 
@@ -415,6 +427,124 @@ def test_a_header_of_codes_is_no_frame(tmp_path, header, names):
     assert len(read_series(tmp_path / "p2.csv").frames) == 3
 
 
+CODES = (2001, 2002, 2101, 2102, 2111)
+
+
+def write_whole(seed: int, path: Path, header: Sequence[object] | None, ending: str, look: str = "") -> np.ndarray:
+    """Write whole numbers under a header; ``look`` says what is special about the text."""
+    frames = np.random.default_rng(seed).integers(-500 if look == "negative" else 0, 1000, size=(50, 5)).astype(float)
+    frames = frames / 7 if look == "decimals" else frames
+    frames[3] = 0  # a frame that was censored
+    sep = {".csv": ",", ".tsv": "\t", ".1D": " ", ".txt": "  ", ".semicolons.csv": ";"}[ending]
+    digits = "{:.6g}" if look == "decimals" else "{:.1f}" if look in ("floats", "commas") else "{:.0f}"
+    rows = [sep.join(digits.format(v) for v in row) for row in frames]
+    rows = [row.replace(".", ",") for row in rows] if look == "commas" else rows
+    names = [
+        f'"{name}"' if look == "quotes" else f"{name}.0" if look == "floats.0" else str(name) for name in header or ()
+    ]
+    if look == "index":
+        names, rows = ["", *names], [f"{k}{sep}{row}" for k, row in enumerate(rows)]
+    path.with_name(path.name + ending).write_text("\n".join([sep.join(names)] * bool(names) + rows) + "\n")
+    return np.array([[float(digits.format(v)) for v in row] for row in frames], dtype=np.float32)
+
+
+@pytest.mark.parametrize("header", [CODES, (7, 3, 9, 1, 12), (1, 2, 3, 4, 5)])
+@pytest.mark.parametrize(
+    ("ending", "look", "alone"),
+    [
+        (".csv", "", False),
+        (".tsv", "", False),
+        (".1D", "", False),
+        (".txt", "", False),
+        (".semicolons.csv", "", False),
+        (".csv", "negative", False),
+        (".csv", "decimals", True),
+        (".csv", "floats", True),
+        (".csv", "floats.0", False),
+        (".semicolons.csv", "commas", True),
+        (".csv", "index", True),
+        (".tsv", "quotes", True),
+        (".txt", "quotes", True),
+    ],
+)
+def test_a_header_of_numbers_is_no_frame_in_any_format(tmp_path, header, ending, look, alone):
+    written: list[np.ndarray] = []
+    src = write_study(
+        tmp_path / "s", write=lambda _, path: written.append(write_whole(len(written), path, header, ending, look))
+    )
+    cohort = import_cohort("table", src, tmp_path / "out")
+    check_scans(cohort, written)
+    is_order = header == (1, 2, 3, 4, 5)
+    names = [str(name) + ".0" * (look == "floats.0") for name in header]
+    assert cohort.atlas.rois["name"].tolist() == ([f"roi{u:03d}" for u in range(1, 6)] if is_order else names)
+    one = src / f"p1{ending}"
+    if alone or is_order:
+        check_scans(read_scans_to_predict(one, tmp_path / "one"), written[:1])
+    else:
+        refuse("p1.*header or a frame", read_scans_to_predict, one, tmp_path / "one")
+        one.write_text(f"#{one.read_text()}")  # as the message says
+        check_scans(read_scans_to_predict(one, tmp_path / "one"), written[:1])
+
+
+@pytest.mark.parametrize("look", ["", "negative"])
+def test_first_frames_of_whole_numbers_stay_frames(tmp_path, look):
+    written: list[np.ndarray] = []
+    src = write_study(
+        tmp_path / "s", write=lambda _, path: written.append(write_whole(len(written), path, None, ".csv", look))
+    )
+    path = src / "p1.csv"  # by chance in order
+    path.write_text("\n".join(["1,2,3,4,5", *path.read_text().splitlines()[1:]]))
+    written[0][0] = 1, 2, 3, 4, 5
+    check_scans(import_cohort("table", src, tmp_path / "out"), written)
+
+
+def test_an_index_makes_any_row_of_numbers_a_header(tmp_path):
+    written: list[np.ndarray] = []
+    src = write_study(
+        tmp_path / "s",
+        write=lambda _, path: written.append(write_whole(len(written), path, (1, 1, 2, 2, 3), ".csv", "index")),
+    )
+    check_scans(import_cohort("table", src, tmp_path / "out"), written)
+    check_scans(read_scans_to_predict(src / "p1.csv", tmp_path / "one"), written[:1])
+
+
+def test_a_frame_of_whole_numbers_among_decimals_stays_a_frame_beside_other_files(tmp_path):
+    src = write_study(tmp_path / "s", write=write_csv)
+    rows = (src / "p1.csv").read_text().splitlines()
+    (src / "p1.csv").write_text("\n".join(["7,3,9,1,12", *rows[1:]]))
+    assert import_cohort("table", src, tmp_path / "out").n_frames.tolist() == [60] * 4
+    (src / "p2.csv").write_text("\n".join(["1,1,2,2,3", *rows]))  # alone, and not different: no header to be sure of
+    refuse("header or a frame", read_scans_to_predict, src / "p2.csv", tmp_path / "one")
+
+
+def test_copies_of_one_file_do_not_make_its_first_frame_a_header(tmp_path):
+    src = write_study(tmp_path / "s", write=lambda _, path: write_whole(0, path, None, ".csv"))
+    refuse_import("header or a frame", src)
+
+
+def test_a_file_without_the_shared_header_is_left_out_by_name(tmp_path):
+    names = [f"p{i}" for i in range(10)]
+    src = write_study(tmp_path / "s", names, lambda f, path: write_whole(int(path.name[1]), path, CODES, ".csv"))
+    lines = (src / "p7.csv").read_text().splitlines()
+    (src / "p7.csv").write_text("\n".join(lines[1:]))
+    (src / "p6.csv").write_text(
+        "\n".join(",".join(line.split(",")[:4]) for line in (src / "p6.csv").read_text().splitlines())
+    )
+    cohort = import_cohort("table", src, tmp_path / "out")
+    assert cohort.n_frames.tolist() == [50] * 8
+    assert {*list_skipped(cohort)} == {"p6", "p7"}
+
+
+def test_codes_above_connectomes_are_a_header(tmp_path):
+    def write(frames: np.ndarray, path: Path) -> None:
+        rows = [",".join(f"{value:.6g}" for value in row) for row in np.corrcoef(frames.T)]
+        path.with_suffix(".csv").write_text("\n".join([",".join(map(str, CODES)), *rows]))
+
+    cohort = import_cohort("fc", write_study(tmp_path / "s", write=write), tmp_path / "out")
+    assert cohort.atlas.rois["name"].tolist() == list(map(str, CODES))
+    assert cohort.n_frames.tolist() == [5] * 4
+
+
 def test_a_region_without_signal_in_every_scan_is_a_warning_and_no_index(tmp_path):
     def write(frames: np.ndarray, path: Path) -> None:
         frames[:, :3] = 0.0, 7.5, np.nan
@@ -525,10 +655,113 @@ def test_a_workbook_is_named_as_one(tmp_path):
     )
 
 
-def test_a_table_among_scans_to_predict_is_pointed_out(tmp_path):
-    write_text(tmp_path / "people.csv", ["participant_id;age", "p1;20,5"])
-    message = "'p1' is not a number; if this is the participants table, give it with"
-    refuse(message, read_scans_to_predict, tmp_path, tmp_path / "out")
+@pytest.mark.parametrize(
+    ("ids", "options"),
+    [("participant_id", {}), ("Subject", {"id_column": "Subject"}), ("Proband", {"id_column": "Proband"})],
+)
+def test_the_only_table_of_a_folder_is_taken_and_said(tmp_path, ids, options):
+    src = write_study(tmp_path / "s", write=partial(write_csv, header="a,b,c,d,e"), header=f"{ids},site,label")
+    (src / "participants.csv").rename(src / "clinical.csv")
+    (src / "notes.tsv").write_text("day\tnote\n1\tnone\n")
+    cohort = import_cohort("table", src, tmp_path / "out", match="p[1-4].csv", **options)
+    assert cohort.ids.tolist() == PEOPLE
+    assert any("clinical.csv" in line for line in cohort.provenance["warnings"])
+    assert cohort.provenance["options"]["participants"] == "clinical.csv"
+    (src / "notes.tsv").unlink()
+    assert read_scans_to_predict(src, tmp_path / "new", **options).labels.tolist() == [0, 0, 1, 1]
+    (src / "second.csv").write_text(f"{ids},x\np1,2\n")
+    refuse_import("clinical.csv and second.csv", src, **options)
+
+
+def test_a_folder_without_table_or_scans_is_refused(tmp_path):
+    src = write_study(tmp_path / "s", header="name,site,label")
+    (src / "participants.csv").rename(src / "clinical.csv")
+    refuse_import("no participants.tsv", src)
+    (tmp_path / "t").mkdir()
+    write_text(tmp_path / "t" / "people.csv", ["participant_id;age", "p1;20,5"])
+    refuse("no scan can be imported", read_scans_to_predict, tmp_path / "t", tmp_path / "out")
+
+
+@pytest.mark.parametrize("option", ["sex_column", "age_column", "site_column", "id_column"])
+@pytest.mark.parametrize("kind", ["table", "bids", "fc"])
+def test_a_column_cannot_be_the_label_and_something_else(tmp_path, option, kind):
+    src = write_study(tmp_path / "s", header="participant_id,site,Male")
+    if kind == "bids":
+        write_csv(make_frames(0), src / "sub-p1_atlas-T_timeseries")
+        (src / "sub-p1_atlas-T_timeseries.csv").rename(src / "sub-p1_atlas-T_timeseries.tsv")
+    refuse_import("'Male'", src, kind, label_column="Male", **{option: "Male"})
+
+
+def test_codes_of_missing_values_are_refused_until_they_are_named(tmp_path):
+    rows = [f"p{i},{'AB'[i % 2]},{i // 2 % 2},{100 + i},{i},{i},{600 + 80 * i},{20230100 + i}" for i in range(1, 7)]
+    for row, column, code in ((0, 3, "-99"), (1, 3, "-99.0"), (2, 4, "999"), (3, 2, "-99")):
+        cells = rows[row].split(",")
+        cells[column] = code
+        rows[row] = ",".join(cells)
+    header = "participant_id,site,label,iq,bdi,score,reaction,day"
+    src = write_study(
+        tmp_path / "s", [f"p{i}" for i in range(1, 7)], header=header, rows=[r.replace("-99,1", "-99,1") for r in rows]
+    )
+    refuse_import("-99", src, patient="1", control="0")
+    for missing in ("-99,999", ["-99", 999], ("-99", "999")):
+        out = tmp_path / f"out{len(list(tmp_path.iterdir()))}"
+        cohort = import_cohort("table", src, out, missing=missing)
+        assert cohort.ids.tolist() == ["p1", "p2", "p3", "p5", "p6"]
+        assert cohort.participants["iq"].isna().tolist() == [True, True, False, False, False]
+        assert cohort.participants["bdi"].isna().tolist() == [False, False, True, False, False]
+        assert cohort.participants["reaction"].tolist() == [680, 760, 840, 1000, 1080]
+    assert cohort.provenance["options"]["missing"] == ["-99", "999"]
+
+
+@pytest.mark.parametrize(
+    ("values", "refused"),
+    [
+        ([100, 110, 95, -99], True),
+        ([100, 110, 95, 999], True),
+        ([1, 2, 3, 88], False),
+        ([0.1, 0.2, 0.3, -9999.0], True),
+        ([-120, -99, 30, 150], False),
+        ([700, 900, 999, 1100], False),
+        ([310, 999, None, None], False),
+        ([310, -999, None, None], True),
+        (["x", "y", "z", "-99"], False),
+    ],
+)
+def test_codes_far_from_all_values_are_refused_in_any_column(values, refused):
+    scans, sites = [make_frames(i) for i in range(4)], ["A", "A", "B", "B"]
+    with pytest.raises(BrioError, match="code for a missing") if refused else contextlib.nullcontext():
+        Cohort.from_scans(scans, site=sites, label=[0, 1, 0, 1], covariates=pd.DataFrame({"x": values}))
+
+
+def test_the_command_takes_codes_that_begin_with_a_sign(tmp_path):
+    rows = [f"p{i},{'AB'[i % 2]},{i // 2},{[-99, 100, 120, 110][i]}" for i in range(4)]
+    src = write_study(tmp_path / "s", [f"p{i}" for i in range(4)], header="participant_id,site,label,iq", rows=rows)
+    words = ["import", "table", str(src), "--out", str(tmp_path / "out")]
+    assert "--missing '-99'" in command(*words).refuse_in_a_line()
+    command(*words, "--missing", "-99").succeed()
+    assert np.isnan(Cohort.load(tmp_path / "out").participants["iq"][0])
+
+
+@pytest.mark.parametrize("ending", ["npy", "csv"])
+def test_a_file_without_names_among_files_with_names(tmp_path, ending):
+    def write(frames: np.ndarray, path: Path) -> None:
+        if path.name == "p2" and ending == "npy":
+            np.save(path, frames)
+        else:
+            write_csv(frames, path, "" if path.name == "p2" else "a,b,c,d,e")
+
+    src = write_study(tmp_path / "s", write=write)
+    with pytest.raises(BrioError) as error:
+        import_cohort("table", src, tmp_path / "out")
+    assert "p2" in str(error.value)
+    assert ("save it as csv" in str(error.value)) == (ending == "npy")
+
+
+def test_an_order_that_is_taken_from_the_table_of_rois_is_said(tmp_path):
+    src = write_study(tmp_path / "s", write=write_csv)
+    (tmp_path / "rois.tsv").write_text("name\n" + "\n".join("abcde"))
+    cohort = import_cohort("table", src, tmp_path / "out", atlas_table=tmp_path / "rois.tsv")
+    assert any("rois.tsv" in line for line in cohort.provenance["warnings"])
 
 
 @pytest.mark.parametrize("lacking", [0, 1])

@@ -449,3 +449,19 @@ def test_damaged_archive_and_table(archives, tmp_path):
     np.savez(archives / "aal116.npz", x=np.zeros(3))
     (archives / "participants.tsv").write_text(table)
     refuse_import(r"aal116\.npz: has no array 'frames'; it has x", archives, "packed", atlas="aal116")
+
+
+# ---------------------------------------------------------------- codes of missing values, in every layout
+
+
+@pytest.mark.parametrize("kind", ["pcp", "dpabi", "bids", "table", "packed"])
+def test_every_layout_reads_the_codes_of_missing_values_that_are_named(kind, tmp_path):
+    src = write_layout(kind, tmp_path / "study")
+    options: dict[str, object] = {"atlas": "aal116"} if kind == "dpabi" else {}
+    if kind == "dpabi":
+        (src / "participants.tsv").write_text("subject\tage\nS1-1-0001\t20\nS1-2-0001\t31\nS20-1-0007\t42\n")
+        options["participants"] = "participants.tsv"
+    (table,) = (path for path in src.iterdir() if path.suffix in (".csv", ".tsv"))
+    table.write_text(table.read_text().replace("31", "-77"))
+    cohort = import_cohort(kind, src, tmp_path / "out", **options, missing="-77")
+    np.testing.assert_array_equal(cohort.participants["age"], [20, np.nan, 42])

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from file_layouts import check, check_scans, list_skipped, make_frames, refuse, refuse_import, write_study
+from file_layouts import PEOPLE, check, check_scans, list_skipped, make_frames, refuse, refuse_import, write_study
 from scipy.io import savemat
 
 import brio
-from brio.cohort.readers import READERS, import_cohort, summarise_import
-from brio.cohort.readers.participants import Layout, map_labels
+from brio import BrioError
+from brio.cohort.readers import READERS, import_cohort, read_scans_to_predict, summarise_import
+from brio.cohort.readers.participants import Layout, map_labels, simplify_session
 from brio.cohort.readers.table import match_by_name
 
 HEAD = "participant_id\tsite\tlabel\n"
@@ -107,13 +108,182 @@ def test_files_that_are_refused(folder, tmp_path, name, frames, options, message
         ("participant_id\tsite\tsite\np1\tA\tA\n", "column 'site' appears more than once"),
         ("id\tsite\tlabel\np1\tA\t0\n", "no column 'participant_id'"),
         (HEAD + "007\tA\t0\np1\tA\t0\n", r"column 'label' has only one class, '0' \(2\)"),
-        (HEAD + "007\tA\t0\np1\tA\t1\np1_rest\tA\t1\n", r"p1_rest\.npz: matches both p1 and p1_rest"),
         (HEAD + "xx\tA\t0\nyy\tA\t1\n", "study: no scan can be imported; reasons: .*no file whose name .* \\(2\\)"),
     ],
 )
 def test_wrong_table(folder, tmp_path, text, message):
     (folder / "participants.tsv").write_text(text)
     refuse(message, import_cohort, "table", folder, tmp_path / "out")
+
+
+FOUR = ["a,A,0", "b,B,0", "c,A,1", "d,B,1"]
+WITH_SESSIONS = "participant_id,site,label,session"
+
+
+@pytest.mark.parametrize("kind", ["table", "fc"])
+@pytest.mark.parametrize(
+    ("files", "header", "rows", "options", "expected"),
+    [
+        (["p0-2"], None, ["p0,A,1", "p0-2,A,"], {}, []),
+        (["p0-2"], None, ["p0,A,1", "p0-2,,1"], {}, []),
+        (["p0-2"], None, ["p0,A,1", "p0-2,C,1"], {"where": "site != 'C'"}, []),
+        (["p0-2"], None, ["p0,A,1", "p0-2,C,1"], {"exclude": "p0-2"}, []),
+        (["p0-2_rest"], None, ["p0,A,1", "p0-2,A,1"], {}, ["p0-2_rest"]),
+        (["p0_rest", "p0-2_rest"], None, ["p0,A,1", "p0-2,A,"], {}, ["p0_rest"]),
+        (["p0-2_rest"], WITH_SESSIONS, ["p0,A,1,", "p0-2,A,0,1", "p0-2,A,0,2"], {}, []),
+        (["p1_1-2"], WITH_SESSIONS, ["p1,A,1,1", "p1,A,,1-2"], {}, []),
+        (["p1_ses-02"], WITH_SESSIONS, ["p1,A,1,1"], {}, []),
+        (["p1_2_rest"], WITH_SESSIONS, ["p1,A,1,1"], {}, []),
+        (["p1_ses-01"], WITH_SESSIONS, ["p1,A,1,1"], {}, ["p1_ses-01"]),
+        (["p1"], WITH_SESSIONS, ["p1,A,1,1"], {}, ["p1"]),
+        (["p1"], WITH_SESSIONS, ["p1,A,1,1", "p1,A,,2"], {}, []),
+    ],
+)
+def test_a_file_belongs_to_the_longest_id_of_the_whole_table(tmp_path, kind, files, header, rows, options, expected):
+    names = [*"abcd", *files]
+    frames = [np.corrcoef(make_frames(i).T) if kind == "fc" else make_frames(i) for i in range(len(names))]
+    header = header or HEAD.strip().replace("\t", ",")
+    rows = [*(row + "," * (header.count(",") - 2) for row in FOUR), *rows]
+    src = write_study(tmp_path / "study", names, header=header, rows=rows)
+    for name, scan in zip(names, frames, strict=True):
+        np.save(src / f"{name}.npy", scan)
+    if "exclude" in options:
+        (tmp_path / "list.txt").write_text("p0-2\n")
+        options = {"exclude": tmp_path / "list.txt"}
+    cohort = import_cohort(kind, src, tmp_path / "out", **options)
+    as_stored = (lambda x: np.arctanh(np.where(np.eye(5) > 0, 0, x))) if kind == "fc" else lambda x: x
+    assert len(cohort) == 4 + len(expected)
+    for i, name in enumerate([*"abcd", *expected]):
+        own = as_stored(frames[names.index(name)])
+        np.testing.assert_allclose(cohort.scan(i) * (1 - np.eye(5) if kind == "fc" else 1), own, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("files", "header", "rows", "names"),
+    [
+        (["p1_1"], WITH_SESSIONS, ["p1,A,1,1", "p1,A,,2", "p1_1,A,1,"], ("p1_1.npy", "p1 (session 1)", "p1_1")),
+        (["p1_x", "p1_y"], None, ["p1,A,1"], ("p1", "p1_x.npy", "p1_y.npy")),
+        (["e\u0301"], None, ["e\u0301,A,1", "\u00e9,A,"], ("\u00e9",)),
+        (["x"], "participant_id,site,label,file", ["p1,A,1,x.npy", "p2,A,,x.npy"], ("x.npy", "p1", "p2")),
+    ],
+)
+def test_several_ids_or_several_files_are_refused_by_name(tmp_path, files, header, rows, names):
+    header = header or "participant_id,site,label"
+    four = [row + ("," if "session" in header else f",{row[0]}.npy" if "file" in header else "") for row in FOUR]
+    src = write_study(tmp_path / "study", [*"abcd", *files], header=header, rows=[*four, *rows])
+    with pytest.raises(BrioError) as error:
+        import_cohort("table", src, tmp_path / "out")
+    assert all(name in str(error.value) for name in names)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("rows", "refused"),
+    [
+        (["sub-01\tA\t1\t", "01\tB\t\t"], True),
+        (["sub-01\tA\t1\t1", "sub-01\tA\t\t01"], True),
+        (["sub-01\tA\t1\t", "sub-01\tA\t\t1"], False),  # the scan is that of the row that is left out
+    ],
+)
+def test_a_scan_of_bids_belongs_to_one_row_of_the_whole_table(tmp_path, rows, refused):
+    src = tmp_path / "study"
+    head = "participant_id\tsite\tlabel\tsession\n"
+    rows = [*(f"sub-{row.replace(',', chr(9))}\t" for row in FOUR), *rows]
+    names = [*(f"sub-{x}_atlas-T_timeseries" for x in "abcd"), "sub-01_ses-1_atlas-T_timeseries"]
+
+    def write(frames, path):
+        np.savetxt(f"{path}.tsv", frames, delimiter="\t", header="a\tb\tc\td\te", comments="")
+
+    write_study(src, names, write, header="", rows=["none"])
+    (src / "participants.csv").unlink()
+    (src / "participants.tsv").write_text(head + "\n".join(rows) + "\n")
+    if refused:
+        return refuse_import("sub-01.*appears more than once", src, "bids")
+    cohort = import_cohort("bids", src, tmp_path / "out")
+    assert cohort.ids.tolist() == ["sub-a", "sub-b", "sub-c", "sub-d"]
+
+
+PREFIXED = ["north_p1_visit1_x", "south_p2_visit1_x", "east_p3_visit1", "north_p1_visit2", "east_p4_visit1"]
+VISITS = "*_{participant}_visit{session}*"
+
+
+BY_VISIT = {"p1_ses-1": 0, "p1_ses-2": 3, "p2_ses-1": 1, "p3_ses-1": 2, "p4_ses-1": 4}
+NESTED = ["p0", "p0-2", "p3", "p4"]
+
+
+@pytest.mark.parametrize(
+    ("ids", "files", "pattern", "expected"),
+    [
+        (PEOPLE, PREFIXED, VISITS, BY_VISIT),
+        (PEOPLE, [f"{name}_x" for name in PREFIXED], f"{VISITS}.npy", BY_VISIT),
+        (PEOPLE, ["1/p1", "1/p2", "1/p3", "2/p1", "1/p4"], "{session}/{participant}", BY_VISIT),
+        (PEOPLE, ["xp4", "xp3", "xp2", "xp1"], "x{participant}", {"p1": 3, "p2": 2, "p3": 1, "p4": 0}),
+        (NESTED, ["x_p0-2_1", "x_p0_1", "x_p3_1", "x_p4"], "x_{participant}*", {"p0": 1, "p0-2": 0, "p3": 2, "p4": 3}),
+        (NESTED, ["x_p0-2_1", "x_p3_1", "x_p4"], "*_{participant}*", {"p0-2": 0, "p3": 1, "p4": 2}),
+    ],
+)
+def test_a_pattern_says_where_names_have_participant_and_session(tmp_path, ids, files, pattern, expected):
+    src = write_study(tmp_path / "study", files, rows=[f"{p},{'AB'[i % 2]},{i // 2}" for i, p in enumerate(ids)])
+    cohort = import_cohort("table", src, tmp_path / "out", pattern=pattern, sessions="all")
+    assert cohort.ids.tolist() == [*expected]
+    check_scans(cohort, [make_frames(i) for i in expected.values()])
+    assert cohort.provenance["options"]["pattern"] == pattern
+
+
+@pytest.mark.parametrize(
+    ("files", "pattern", "says"),
+    [
+        (PREFIXED, "x_{participant}", "no file name"),
+        (PREFIXED, "*{participant}*{session}*", "several ways"),
+        (PREFIXED, "*_{who}_*", "{participant}"),
+        (PREFIXED, "*_visit{session}*", "{participant}"),
+        (PREFIXED, "{participant}_{participant}", "{participant}"),
+        (PREFIXED, "*_{participant}_visit1*", "south_p2"),  # and p1_visit2 is skipped
+        ([*PREFIXED, "north_p2_visit1"], VISITS, "participant p2, session 1"),
+        (["p1_p2_visit1", *PREFIXED[1:]], "*{participant}_*", "p1, p2"),
+    ],
+)
+def test_patterns_that_are_refused(tmp_path, files, pattern, says):
+    src = write_study(tmp_path / "study", files, rows=[f"{p},{'AB'[i % 2]},{i // 2}" for i, p in enumerate(PEOPLE)])
+    if says == "south_p2":
+        cohort = import_cohort("table", src, tmp_path / "out", pattern=pattern)
+        assert cohort.ids.tolist() == PEOPLE
+        assert [entry["file"] for entry in cohort.provenance["skipped"]] == ["north_p1_visit2.npy"]
+        return
+    with pytest.raises(BrioError) as error:
+        import_cohort("table", src, tmp_path / "out", pattern=pattern, sessions="all")
+    assert says in str(error.value)
+
+
+def test_a_pattern_names_scans_to_predict_that_have_no_table(tmp_path):
+    src = write_study(tmp_path / "study", PREFIXED)
+    (src / "participants.csv").unlink()
+    cohort = read_scans_to_predict(src, tmp_path / "out", pattern=VISITS)
+    assert sorted(cohort.ids) == ["p1_ses-1", "p1_ses-2", "p2_ses-1", "p3_ses-1", "p4_ses-1"]
+    refuse("in several ways", read_scans_to_predict, src, tmp_path / "again", pattern="*_{participant}_*")
+
+
+@pytest.mark.parametrize("kind", ["table", "fc"])
+def test_a_pattern_finds_the_session_of_each_row(tmp_path, kind):
+    rows = ["p1,A,0,2", "p1,A,,1", "p2,A,1,01", "p3,B,0,1", "p4,B,1,3"]
+    files = [*PREFIXED[:4], "north_p4_visit3"]
+
+    def write(frames, path):
+        np.savetxt(f"{path}.1D", np.corrcoef(frames.T) if kind == "fc" else frames)
+
+    src = write_study(tmp_path / "study", files, write, header=WITH_SESSIONS, rows=rows)
+    cohort = import_cohort(kind, src, tmp_path / "out", pattern=VISITS, sessions="all")
+    check(cohort, participant_ids=PEOPLE)
+    assert [simplify_session(session) for session in cohort.participants["session"]] == ["2", "1", "1", "3"]
+    for k, file in enumerate((3, 1, 2, 4)):
+        frames = make_frames(file)
+        frames = np.arctanh(np.corrcoef(frames.T) * (1 - np.eye(5))) if kind == "fc" else frames
+        np.testing.assert_allclose(cohort.scan(k) * (1 - np.eye(5) if kind == "fc" else 1), frames, atol=1e-5)
+
+
+def test_names_of_files_with_several_prefixes_lead_to_the_pattern(tmp_path):
+    src = write_study(tmp_path / "study", PREFIXED, rows=[f"{p},{'AB'[i % 2]},{i // 2}" for i, p in enumerate(PEOPLE)])
+    refuse_import(r"'\*_\{participant\}_\*'", src)
 
 
 def test_two_tables(folder, tmp_path):
@@ -233,11 +403,12 @@ def test_ids_that_match_nothing_are_compared_in_a_few_seconds():
     rows = [{"participant_id": f"9{i:05d}"} for i in range(n)]
     files = [Path(f"study-x_{i:05d}_bold.csv") for i in range(n)]
     start = time.monotonic()
-    layout = Layout(rows)
+    layout = Layout(rows, listed=rows)
     scans = match_by_name(layout, files, "participants.tsv")
     assert time.monotonic() - start < 20
     assert (len(scans), len(layout.skipped)) == (0, 2 * n)
-    layout = Layout([{"participant_id": f"{i:05d}"} for i in range(n)])
+    rows = [{"participant_id": f"{i:05d}"} for i in range(n)]
+    layout = Layout(rows, listed=rows)
     match_by_name(layout, [Path(f"x{i:05d}_bold.csv") for i in range(n)], "participants.tsv")
     assert (
         "file names begin with 'x'; add it to the ids in the table, for example x00000" in layout.skipped[0]["reason"]

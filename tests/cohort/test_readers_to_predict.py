@@ -265,6 +265,14 @@ def test_ambiguous_layouts_are_refused(tmp_path):
     refuse_scans(r"'pcp' .*'dpabi' .*choose one with --kind", src)
 
 
+@pytest.mark.parametrize("n_tables", [1, 2])
+def test_a_clinical_table_beside_files_of_dpabi_does_not_change_the_layout(tmp_path, n_tables):
+    src = write_layout("dpabi", tmp_path / "study", None)
+    for i in range(n_tables):
+        (src / f"clinical{i}.csv").write_text("subject,bdi\nS1-1-0001,3\n")
+    assert read_scans_to_predict(src, tmp_path / "out", **atlas("dpabi")).provenance["kind"] == "dpabi"
+
+
 def test_kind_and_options_are_checked(tmp_path):
     src = write_layout("table", tmp_path / "study", None)
     refuse_scans("unknown layout 'tabel'; did you mean 'table'", src, kind="tabel")

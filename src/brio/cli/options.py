@@ -173,8 +173,16 @@ class ReadingOptions:
     control: Annotated[
         list[str] | None, "bids, fmriprep, table, fc: value for controls in the label column; repeatable."
     ] = None
+    missing: Annotated[
+        str | None, "Codes of missing values in the participants table, separated by commas, for example -99,999."
+    ] = None
     task: Annotated[str | None, "bids, fmriprep: task to read, for example rest."] = None
     match: Annotated[str | None, "Read only files whose path contains this text; * and ? are wildcards."] = None
+    pattern: Annotated[
+        str | None,
+        "table, fc: where file names have the participant and, optionally, the session, for example "
+        "'*_{participant}_visit{session}*'; * and ? are wildcards.",
+    ] = None
     runs: Annotated[
         str | None, "--runs", "bids, fmriprep: 'first' (default) reads the first run, 'concatenate' joins all runs."
     ] = None

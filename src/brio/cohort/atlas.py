@@ -210,14 +210,17 @@ def load_label_image(name: str) -> tuple[Path, Atlas] | None:
 def _fetch_labels(name: str) -> Any:
     """Fetch the image and the table of labels of a well-known atlas; None for other names."""
     if name == "aal116":
-        return _download("fetch_atlas_aal", version="SPM12")
+        return _download("fetch_atlas_aal", "AAL.nii", version="SPM12")
     if match := re.fullmatch(_SCHAEFER, name):
         n_rois, networks = int(match[1]), int(match[2] or 7)
-        return _download("fetch_atlas_schaefer_2018", n_rois=n_rois, yeo_networks=networks, resolution_mm=2)
+        file = f"Schaefer2018_{n_rois}Parcels_{networks}Networks_order_FSLMNI152_2mm.nii.gz"
+        return _download("fetch_atlas_schaefer_2018", file, n_rois=n_rois, yeo_networks=networks, resolution_mm=2)
     if match := re.fullmatch(_HARVARD_OXFORD, name):
-        return _download("fetch_atlas_harvard_oxford", atlas_name=f"{match[1]}-maxprob-thr25-2mm")
+        name = f"{match[1]}-maxprob-thr25-2mm"
+        return _download("fetch_atlas_harvard_oxford", f"HarvardOxford-{name}.nii.gz", atlas_name=name)
     if match := re.fullmatch(_BASC, name):
-        return _download("fetch_atlas_basc_multiscale_2015", resolution=int(match[1]), version="sym")
+        file = f"template_cambridge_basc_multiscale_sym_scale{match[1].zfill(3)}.nii.gz"
+        return _download("fetch_atlas_basc_multiscale_2015", file, resolution=int(match[1]), version="sym")
     return None
 
 
@@ -263,8 +266,8 @@ def _make_table(names: Any, xyz: pd.DataFrame, **columns: Any) -> pd.DataFrame:
     return pd.DataFrame({"name": list(names), **coordinates, **{k: np.asarray(v) for k, v in columns.items()}})
 
 
-def _download(fetcher: str, **options: Any) -> Any:
-    """Call a fetcher of nilearn."""
+def _download(fetcher: str, file: str = "", **options: Any) -> Any:
+    """Call a fetcher of nilearn; an error names the file of the label image, if there is one."""
     from nilearn import datasets
 
     try:
@@ -278,6 +281,7 @@ def _download(fetcher: str, **options: Any) -> Any:
         raise BrioError(
             f"nilearn could not download the atlas with {fetcher} ({reason}); run again with an internet connection, "
             f"copy the folder {folder} from a computer that has the atlas, or give a file instead of a name"
+            + (f" (the label image is {file})" if file else "")
         ) from error
 
 

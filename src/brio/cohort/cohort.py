@@ -31,6 +31,7 @@ from .values import (
     read_numbers,
     refuse_unsafe_cells,
     refuse_unsafe_names,
+    shorten_list,
 )
 
 FORMAT = 1  # version of the folder layout
@@ -118,18 +119,47 @@ def check_participants(table: pd.DataFrame, where: str, labels_required: bool = 
         table["label"] = labels.astype("Int64" if labels.isna().any() else np.int64)
     table = name_repeated_scans(table, where)
     check_numbers(table, where, TEXT_COLUMNS)
-    for column in table.columns.intersection(["age", "mean_fd"]):
+    refuse_codes(table, where)
+    return table.drop(columns=[c for c in ("site", "label") if c in table and not find_filled(table, c).any()])
+
+
+def refuse_codes(table: pd.DataFrame, where: str) -> None:
+    """Refuse numbers that look like codes for missing values, and in the columns of age and motion also text."""
+    problems, codes = list[str](), set[str]()
+    for column in table.columns.difference([*TEXT_COLUMNS, "label", "n_frames"]):
         numbers = read_numbers(table[column]).to_numpy()
-        codes = (numbers <= -99) | np.isin(numbers, [999, 9999])  # -99, -999, -9999 as well
-        texts = find_filled(table, column) & np.isnan(numbers)
-        if 2 * texts.sum() >= find_filled(table, column).sum():  # not a column of numbers, such as ranges of age
-            texts[:] = False
-        for odd, why in ((codes, "which looks like a code for a missing value"), (texts, "which is not a number")):
+        filled, is_quantity = find_filled(table, column), column in ("age", "mean_fd")
+        is_text = 2 * (filled & np.isnan(numbers)).sum() >= filled.sum()  # such as ranges of age
+        codes_here = find_codes(numbers, far_off=not is_quantity) & (is_quantity or not is_text)
+        texts = filled & np.isnan(numbers) & (is_quantity and not is_text)
+        codes |= {f"{number:g}" for number in numbers[codes_here]}
+        for odd, why in ((codes_here, "which looks like a code for a missing value"), (texts, "which is not a number")):
             if odd.any():
                 participant, value = table.loc[odd, ["participant_id", column]].iloc[0]
-                cell = f"{column} of participant {participant} is {value}, {why}"
-                raise BrioError(f"{where}: {cell}; correct the cell, or leave it empty if the value is unknown")
-    return table.drop(columns=[c for c in ("site", "label") if c in table and not find_filled(table, c).any()])
+                problems.append(f"{column} of participant {participant} is {value}, {why}")
+    if problems:
+        option = f", or import with --missing '{','.join(sorted(codes))}'" if codes else ""
+        remedy = f"correct the cell, or leave it empty if the value is unknown{option}"
+        raise BrioError(f"{where}: {shorten_list(problems, 3, '; ')}; {remedy}")
+
+
+def find_codes(numbers: np.ndarray, far_off: bool) -> np.ndarray:
+    """Find numbers that look like codes for missing values, such as -99 and 999.
+
+    Those that are ``far_off`` lie outside the other values by more than the range of these, of which there are three
+    at least, or are negative below values that are not.
+
+    Shapes: numbers [N]; returns [N].
+    """
+    if not far_off:
+        return (numbers <= -99) | np.isin(numbers, [999, 9999])  # -99, -999, -9999 as well
+    nines = [float(digit * n) for digit in "789" for n in range(2, 6)]
+    codes = np.isin(-numbers, nines) | np.isin(numbers, [number for number in nines if number > 99])
+    rest = numbers[np.isfinite(numbers) & ~codes]
+    if len(rest) < 3:
+        return codes & (numbers < 0) & bool((rest >= 0).all())
+    low, high = rest.min(), rest.max()
+    return codes & (np.maximum(low - numbers, numbers - high) > high - low)
 
 
 def find_filled(table: pd.DataFrame, column: str) -> np.ndarray:

@@ -8,7 +8,15 @@ from ..lazy import export_lazily
 
 if TYPE_CHECKING:
     from .connectomes import BoldRule, Connectomes
-    from .fc import differentiate_log, fill_dead, find_live_edges, invert_fisher_z, log_connectome, read_edges, unfold_edges
+    from .fc import (
+        differentiate_log,
+        fill_dead,
+        find_live_edges,
+        invert_fisher_z,
+        log_connectome,
+        read_edges,
+        unfold_edges,
+    )
     from .harmonisation import HarmonisedConnectomes, Harmoniser, fit_harmoniser, harmonise_connectomes
     from .harmonisation_rule import HarmonisationRule, require_covariates
     from .resampling import BlockRule, ReestimateRequest, clip_block_length

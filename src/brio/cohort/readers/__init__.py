@@ -24,10 +24,11 @@ from .assembly import import_scans, summarise_skipped
 from .bids import find_bids, find_datasets, parse_name
 from .images import find_fmriprep, holds_images
 from .participants import (
+    TABLE_NAMES,
     ImportOptions,
     Layout,
     find_table,
-    has_table,
+    list_tables,
     read_participants,
     select_scans,
     summarise_columns,
@@ -58,12 +59,24 @@ class Reader(NamedTuple):
 
 
 _COMMON = ("name", "match", "atlas_table", "drop_roi", "frames_in_rows")
-_COVARIATES = ("age_column", "sex_column", "male", "female", "ignore_columns", "where", "exclude", "class_names")
+_COVARIATES = (
+    "missing",
+    "age_column",
+    "sex_column",
+    "male",
+    "female",
+    "ignore_columns",
+    "where",
+    "exclude",
+    "class_names",
+)
 _TABLE = ("atlas", "participants", "id_column", "site_column", "label_column", "patient", "control", *_COVARIATES)
 _BIDS = ("task", "runs", "session_column", "sessions")
 
 READERS: dict[str, Reader] = {
-    "pcp": Reader(find_pcp, "files named <FILE_ID>_rois_<atlas>.1D", ("atlas", "participants", "where", "exclude")),
+    "pcp": Reader(
+        find_pcp, "files named <FILE_ID>_rois_<atlas>.1D", ("atlas", "participants", "where", "exclude", "missing")
+    ),
     "dpabi": Reader(
         find_dpabi, "files named ROISignals_<ID>, from DPABI", ("atlas", "participants", "id_column", *_COVARIATES)
     ),
@@ -73,9 +86,9 @@ READERS: dict[str, Reader] = {
         "images preprocessed with fMRIPrep",
         (*_TABLE, *_BIDS, "denoise", "space", "res", "high_pass", "low_pass", "jobs"),
     ),
-    "table": Reader(find_files, "one file per scan", (*_TABLE, "session_column", "sessions")),
-    "packed": Reader(find_packed, "scans packed as 8-bit integers", ("atlas", "sessions")),
-    "fc": Reader(find_fc, "connectomes", (*_TABLE, "session_column", "sessions", "measure")),
+    "table": Reader(find_files, "one file per scan", (*_TABLE, "pattern", "session_column", "sessions")),
+    "packed": Reader(find_packed, "scans packed as 8-bit integers", ("atlas", "sessions", "missing")),
+    "fc": Reader(find_fc, "connectomes", (*_TABLE, "pattern", "session_column", "sessions", "measure")),
 }
 # What scans to predict may be, for messages.
 LAYOUTS = {"cohort": "a brio cohort folder"}
@@ -120,7 +133,9 @@ def read_scans_to_predict(
     if tr is not None and not is_repetition_time(tr):
         raise BrioError(f"the repetition time cannot be {tr}; give it in seconds, for example 2")
     if kind is None:
-        kind = find_layout(src, options.get("participants"), options.get("match"))
+        is_table = options.get("pattern") is not None  # no other layout takes it
+        about = [options.get(name) for name in ("participants", "match", "id_column")]
+        kind = "table" if is_table else find_layout(src, *about)
     elif kind not in LAYOUTS:
         raise BrioError(f"unknown layout '{kind}'; {nearest(kind, LAYOUTS)}")
     if kind == "cohort":  # which states everything itself
@@ -150,7 +165,9 @@ def read_scans_to_predict(
     return import_scans(kind, READERS[kind].find, src, out, selected)
 
 
-def find_layout(src: Path, participants: str | Path | None = None, match: str | None = None) -> str:
+def find_layout(
+    src: Path, participants: str | Path | None = None, match: str | None = None, id_column: str | None = None
+) -> str:
     """Find the layout of scans to predict."""
     if not src.exists():
         raise BrioError(f"{src}: no such file or folder")
@@ -169,8 +186,8 @@ def find_layout(src: Path, participants: str | Path | None = None, match: str | 
     for file in files:
         if file.name == FRAMES and (file.parent / HEADER).is_file():
             raise BrioError(f"{file}: contains all scans of a cohort; give the folder {file.parent}")
-    has_columns = participants is not None or has_table(src)
-    columns = read_participants(find_table(src, participants)).columns if has_columns else []
+    tables = list_tables(src, id_column) if participants is None else [find_table(src, participants)]
+    columns = read_participants(tables[0]).columns if len(tables) == 1 else []
     if any(column.lower() == "file" for column in columns):
         return "table"
     # an archive of packed scans stands in the folder itself; those of the layout 'table' are many and alike
@@ -184,7 +201,12 @@ def find_layout(src: Path, participants: str | Path | None = None, match: str | 
     fits["fmriprep"] = has_images and not fits["bids"]  # C-PAC and XCP-D write images beside their series
     kinds = [kind for kind, fit in fits.items() if fit]
     # the table of 'pcp' has other columns, and 'dpabi' needs none: files with such names may be listed in any table
-    if columns and ((kinds == ["pcp"] and "FILE_ID" not in columns) or (kinds == ["dpabi"] and participants is None)):
+    is_named = participants is not None or any(table.name in TABLE_NAMES for table in tables)
+    if (
+        columns
+        and is_named
+        and ((kinds == ["pcp"] and "FILE_ID" not in columns) or (kinds == ["dpabi"] and participants is None))
+    ):
         kinds.append("table")
     if len(kinds) > 1:
         words = ", ".join(f"'{kind}' ({LAYOUTS[kind]})" for kind in kinds)
@@ -207,6 +229,9 @@ def _select_options(kind: str, values: dict[str, Any]) -> ImportOptions:
     for key in {"ignore_columns", "class_names"} & values.keys():
         parts = values[key].split(",") if isinstance(values[key], str) else values[key]
         values[key] = tuple(map(str.strip, parts))
+    if "missing" in values:
+        codes = [values["missing"]] if isinstance(values["missing"], str | int | float) else values["missing"]
+        values["missing"] = tuple(code.strip() for text in codes for code in str(text).split(",") if code.strip())
     sexes, classes = [values.get(key) for key in ("male", "female")], values.get("class_names", ())
     refuse_unsafe_names([*filter(None, sexes), *classes], "--male, --female or --class-names")
     if None not in sexes and fold_value(sexes[0]) == fold_value(sexes[1]):

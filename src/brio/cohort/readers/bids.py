@@ -190,7 +190,8 @@ def find_bids(src: Path, options: ImportOptions) -> Layout:
     label = choose_atlas(names, options.atlas, src)
     selected = [file for file in files if file.label == label]
     list_sidecars = cache(_list_sidecars)
-    read, what = partial(_read_scan, root=src, list_sidecars=list_sidecars), f"time series of atlas '{label}'"
+    beside, what = series.FirstRows([file.path for file in selected]), f"time series of atlas '{label}'"
+    read = partial(_read_scan, root=src, list_sidecars=list_sidecars, beside=beside)
     layout = lay_out_scans(src, options, selected, label, read, what)
     if layout.scans and (processing := _select_plain(read_metadata(layout.scans[0][1][0].path, src, list_sidecars))):
         layout.notes["sidecar_of_first"] = processing
@@ -220,21 +221,28 @@ def lay_out_scans(
     for file in scan_files:
         subjects.setdefault(file.subject, []).append(file)
     if table is None:
-        layout.rows = [{"participant_id": subject} for subject in subjects]
+        layout.rows = layout.listed = [{"participant_id": subject} for subject in subjects]
     scans = []
     # rows that are left out too, whose scans are not taken for those of other rows
-    listed = Counter(_identify_row(row) for row in (*layout.rows, *layout.skipped))
-    n_rows, rows_read, read_by_session = Counter(subject for subject, _ in listed.elements()), set(), set[str]()
+    spellings = {(row["participant_id"], row.get("session")): _identify_row(row) for row in layout.listed}
+    listed, read_by_session = Counter(spellings.values()), set[str]()
+    n_rows = Counter(subject for subject, _ in listed)
     for row in layout.rows:
         subject, wanted = _identify_row(row)
-        if (subject, wanted) in rows_read:
-            raise BrioError(f"{table}: {subject} appears more than once, perhaps with and without 'sub-'; keep one row")
-        rows_read.add((subject, wanted))
+        if listed[subject, wanted] > 1:
+            which = f"{subject}, session {wanted}," if wanted else subject
+            spelt = "perhaps with and without 'sub-' or zeros"
+            raise BrioError(f"{table}: {which} appears more than once, {spelt}; keep one row")
         if subject not in subjects:
             layout.skip(f"no {what}", row["participant_id"])
             continue
         by_session = {"": subjects[subject]}
-        if wanted and (n_rows[subject] > 1 or any(file.session for file in subjects[subject])):
+        if n_rows[subject] > 1 and not wanted:
+            by_session = {}
+            layout.skip(
+                "no session in this row, although other rows of the participant have one", row["participant_id"]
+            )
+        elif wanted and (n_rows[subject] > 1 or any(file.session for file in subjects[subject])):
             read_by_session.add(subject)
             groups = group_by_session(subjects[subject])
             by_session = {name: own for name, own in groups.items() if simplify_session(name) == wanted}
@@ -279,9 +287,9 @@ def _identify_row(row: Row) -> tuple[str, str]:
     return f"sub-{row['participant_id'].removeprefix('sub-')}", simplify_session(row.get("session"))
 
 
-def _read_scan(path: Path, root: Path, list_sidecars: ListSidecars) -> Series:
+def _read_scan(path: Path, root: Path, list_sidecars: ListSidecars, beside: series.FirstRows) -> Series:
     """Read a series with its repetition time and mean displacement, where the files beside it state these."""
-    scan = series.read_series(path) if series.get_series_suffix(path) else _read_dataset(path)
+    scan = series.read_series(path, beside=beside) if series.get_series_suffix(path) else _read_dataset(path)
     metadata = read_metadata(path, root, list_sidecars)
     tr = find_repetition_time(metadata, path)
     if tr is None and scan.tr is None:  # XCP-D states it for the images alone, C-PAC in their headers

@@ -59,6 +59,7 @@ class ImportOptions:
     sex_column: str | None = None
     male: str | None = None  # values of that column
     female: str | None = None
+    missing: tuple[str, ...] = ()  # codes of missing values in the table, such as -99
     ignore_columns: tuple[str, ...] = ()  # names or patterns of columns that are no covariates
     where: str | None = None  # the condition of brio.cohort.selection that rows of the table fulfil
     exclude: str | Path | None = None  # list of participants to leave out
@@ -67,6 +68,7 @@ class ImportOptions:
     control: ClassValues = None
     task: str | None = None  # of BIDS derivatives alone, see brio.cohort.readers.bids.find_bids
     match: str | None = None  # a text, with wildcards, in the paths of the files to read
+    pattern: str | None = None  # where names of files have participant and session, see table.read_pattern
     runs: str | None = None
     session_column: str | None = None
     sessions: str | None = None
@@ -100,9 +102,9 @@ class ImportOptions:
         return {name: value for name, value in stated.items() if value not in (None, (), [])}
 
 
-def read_file(path: Path) -> tuple[Path, Series]:
+def read_file(path: Path, beside: series.FirstRows | None = None) -> tuple[Path, Series]:
     """Read a source that is one file."""
-    return path, series.read_series(path)
+    return path, series.read_series(path, beside=beside)
 
 
 @dataclass(eq=False)
@@ -111,6 +113,7 @@ class Layout:
 
     rows: list[Row]  # of the participants table: participant_id, site, label and further columns
     classes: tuple[str, str] = UNNAMED_CLASSES  # names of the labels 0 and 1
+    listed: list[Row] = field(default_factory=list)  # participant_id, session and file of the whole table
     skipped: list[dict[str, str]] = field(default_factory=list)  # participant_id, reason and perhaps file
     unlabelled: list[dict[str, str]] = field(default_factory=list)
     label_texts: dict[str, str] = field(default_factory=dict)  # how the label of each participant was written
@@ -170,6 +173,10 @@ def choose_covariates(
     named = {"age": options.age_column, "sex": options.sex_column}
     for name, column in named.items():
         table.require_column(column or table.columns[0], f"--{name}-column")
+        if column in taken or (column is not None and name == "sex" and column == options.age_column):
+            problem = f"--{name}-column: column '{column}' is already the id, site, label, session or age"
+            remedy = f"name another column, or leave out --{name}-column and methods that need the {name}"
+            raise BrioError(f"{table.path}: {problem}; {remedy}")
     spellings: dict[str, list[str]] = {}
     for column in table.columns:
         ours = _SIMPLE.get("".join(c for c in column.lower() if c.isalnum()))
@@ -269,6 +276,15 @@ class TextTable:
         remedy = f"give the right column with {option}" if option else f"rename the right column to '{column}'"
         raise BrioError(f"{self.path}: has no column '{column}'; {suggestion} {', '.join(columns)}; {remedy}")
 
+    def clear_codes(self, codes: Collection[str], *kept: str | None) -> TextTable:
+        """Return the table without the cells that ``--missing`` names, in all but a few columns."""
+        folded = set(map(fold_value, codes))
+
+        def clear(column: str, value: str | None) -> str | None:
+            return None if value is not None and column not in kept and fold_value(value) in folded else value
+
+        return replace(self, rows=[{c: clear(c, v) for c, v in row.items()} for row in self.rows]) if codes else self
+
     def read_ids(self, column: str, session_column: str | None = None, option: str | None = None) -> list[str]:
         """Read a column whose values must be present and, except for sessions of a participant, unique."""
         self.require_column(column, option)
@@ -288,7 +304,7 @@ class TextTable:
         return ids
 
 
-def find_table(src: Path, requested: str | Path | None) -> Path:
+def find_table(src: Path, requested: str | Path | None, id_column: str | None = None) -> Path:
     """Find the participants table."""
     if requested is not None:
         paths = [path for path in (Path(requested), src / requested) if series.is_regular(path)]
@@ -297,16 +313,23 @@ def find_table(src: Path, requested: str | Path | None) -> Path:
             missing = "" if folder.is_dir() or (src / folder).is_dir() else f" (there is no folder {folder})"
             raise BrioError(f"{requested}: no such participants table here or in {src}{missing}")
         return paths[0]
-    paths = [src / name for name in TABLE_NAMES if series.is_regular(src / name)]
+    paths = list_tables(src, id_column)
     if len(paths) != 1:
-        problem = "has both participants.tsv and participants.csv" if paths else "has no participants.tsv"
-        raise BrioError(f"{src}: {problem}; give the participants table with --participants")
+        problem = f"has both {paths[0].name} and {paths[1].name}" if paths else "has no participants.tsv"
+        ids = f", or with '{id_column or 'participant_id'}' as the name of a column" * (not paths)
+        raise BrioError(f"{src}: {problem}; give the participants table with --participants{ids}")
     return paths[0]
 
 
-def has_table(src: Path) -> bool:
-    """Return whether a folder holds a participants table under its usual name."""
-    return any(series.is_regular(src / name) for name in TABLE_NAMES)
+def list_tables(src: Path, id_column: str | None = None) -> list[Path]:
+    """List the participants tables of a folder: those of the usual names, else those with a column of ids."""
+    usual = [src / name for name in TABLE_NAMES if series.is_regular(src / name)]
+    if usual or not src.is_dir():
+        return usual
+    files = sorted(path for ending in ("*.tsv", "*.csv") for path in src.glob(ending) if series.is_regular(path))
+    columns = {path: [c.strip() for c in re.split("[\t,;]", series.read_first_row(path))] for path in files}
+    ids = ("participant_id", *_SAME_MEANING["participant_id"])
+    return [path for path in files if id_column in columns[path] or {*ids} & {*map(str.lower, columns[path])}]
 
 
 def read_participants(path: Path) -> TextTable:
@@ -427,9 +450,9 @@ def find_rows(src: Path, options: ImportOptions, also: Sequence[str] = ()) -> tu
     stated = (*named.values(), options.participants, options.patient, options.control)
     stated += (options.age_column, options.sex_column, options.where, options.exclude)
     required = options.labels_required
-    if not (required or has_table(src) or any(value is not None for value in stated)):
+    if not (required or list_tables(src, options.id_column) or any(value is not None for value in stated)):
         return None, Layout([])
-    path = find_table(src, options.participants)
+    path = find_table(src, options.participants, options.id_column)
     table = read_participants(path)
     if session is not None:
         table.require_column(session, "--session-column")
@@ -438,8 +461,17 @@ def find_rows(src: Path, options: ImportOptions, also: Sequence[str] = ()) -> tu
         own["session"] = "session_id"
         table = table if "session_id" in table.columns else _add_sessions(table, own["participant_id"])
     site_column, label_column, session_column = own["site"], own["label"], own.get("session")
+    if label_column in table.columns and label_column in (site_column, own["participant_id"]):
+        raise BrioError(
+            f"{path}: column '{label_column}' cannot be the label and the site, or the id; change an option"
+        )
     sessions = session_column or "session"
-    layout = Layout([])
+    table = table.clear_codes(options.missing, own["participant_id"], sessions, own.get("file"))
+    named_by = {"participant_id": own["participant_id"], "session": sessions, "file": own.get("file", "")}
+    whole = [{ours: row.get(theirs) for ours, theirs in named_by.items()} for row in table.rows]
+    layout = Layout([], listed=[row for row in whole if row["participant_id"] is not None])
+    if options.participants is None and path.name not in TABLE_NAMES:
+        layout.warnings += (f"{path}: taken as the participants table, since it has a column of ids",)
     table = select_rows(table, options, layout, own["participant_id"], sessions)
     ids = table.read_ids(own["participant_id"], session_column, "--id-column")
     if required or options.site_column is not None:

@@ -106,6 +106,7 @@ def _find_phenotypic(src: Path, options: ImportOptions) -> Path | None:
 def _read_phenotypic(path: Path, by_id: dict[str, Path], atlas: str, options: ImportOptions) -> Layout:
     """Read the rows that have a file, in the order of the table, and list what has no counterpart."""
     table, labels_required = participants.read_participants(path), options.labels_required
+    table = table.clear_codes(options.missing, "FILE_ID")
     for row in table.rows:  # -9999 is how the release writes a missing value
         row |= {column: None for column, value in row.items() if value in ("-9999", "-9999.0")}
     for column in ("FILE_ID", "SITE_ID", "DX_GROUP") if labels_required else ("FILE_ID",):
@@ -238,7 +239,7 @@ def find_dpabi(src: Path, options: ImportOptions) -> Layout:
     atlas_name = canonicalise_atlas_name(options.atlas).lower()
     if atlas_name not in ATLAS_COLUMNS:
         raise BrioError(f"the files of DPABI have no atlas '{options.atlas}'; {nearest(atlas_name, ATLAS_COLUMNS)}")
-    about_table = ("id_column", "age_column", "sex_column", "ignore_columns", "where", "exclude")
+    about_table = ("id_column", "missing", "age_column", "sex_column", "ignore_columns", "where", "exclude")
     if options.participants is None and (given := [name for name in about_table if getattr(options, name)]):
         flag = f"--{given[0].replace('_', '-')}"
         raise BrioError(f"{flag} needs a participants table; give one with --participants")
@@ -308,6 +309,7 @@ def _add_covariates(layout: Layout, path: Path, options: ImportOptions) -> list[
     if column is None:
         problem = f"has no column of identifiers ({', '.join(ID_COLUMNS)}); its columns are {', '.join(table.columns)}"
         raise BrioError(f"{path}: {problem}; give the right column with --id-column")
+    table = table.clear_codes(options.missing, column)
     everyone, table = (
         {row.get(column) for row in table.rows},
         participants.select_rows(table, options, layout, column, "session"),
@@ -341,7 +343,7 @@ def find_packed(src: Path, options: ImportOptions) -> Layout:
     atlas_name = choose_atlas({stem: {stem} for stem in archives}, options.atlas, src)
     path = archives[atlas_name]
     if options.labels_required or series.is_regular(src / "participants.tsv"):
-        layout = _read_packed_table(src / "participants.tsv", options.labels_required)
+        layout = _read_packed_table(src / "participants.tsv", options)
     else:
         ids = series.read_packed_ids(path, series.list_npz_arrays(path))
         if len(set(ids)) < len(ids):
@@ -371,9 +373,10 @@ def is_packed_file(path: Path) -> bool:
     return series.is_regular(path) and is_zipfile(path) and set(ARRAYS) <= set(series.list_npz_arrays(path))
 
 
-def _read_packed_table(path: Path, labels_required: bool) -> Layout:
+def _read_packed_table(path: Path, options: ImportOptions) -> Layout:
     """Read the rows of the participants table, with ``n_frames`` as text."""
-    table = participants.read_participants(path)
+    table, labels_required = participants.read_participants(path), options.labels_required
+    table = table.clear_codes(options.missing, "participant_id", "session", "n_frames")
     for column in ("participant_id", "n_frames", *(("site", "diagnosis") if labels_required else ())):
         table.require_column(column)
     layout = Layout([], ABIDE_CLASSES)

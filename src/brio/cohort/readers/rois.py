@@ -26,7 +26,7 @@ from ..atlas import (
 from ..cohort import Cohort
 from ..values import shorten_list
 from .participants import ImportOptions, Layout, TextTable, read_participants
-from .series import Series, parse_float, read_json_object
+from .series import TEXT, Series, get_series_suffix, parse_float, read_json_object
 
 TABLE_SUFFIXES = (".tsv", ".csv", ".txt")  # suffixes of a table of ROIs
 # Suffixes of files that are no table of ROIs, and no names of atlases either.
@@ -240,7 +240,10 @@ class RoiOrder:
             raise BrioError(f"{path}: {problem}; all scans need the same parcellation{hint}")
         if is_named[0] != is_named[1]:
             named, unnamed = (self.path, path) if is_named[0] else (path, self.path)
-            raise BrioError(f"{unnamed}: has no column names, although {named} has column names; add a header")
+            remedy = f"add a header like that of {named.name}"
+            if get_series_suffix(unnamed) not in TEXT:
+                remedy = f"save it as csv with the header of {named.name}, since its format has no names"
+            raise BrioError(f"{unnamed}: has no column names, although {named} has column names; {remedy}")
         if own != theirs:
             note = "" if _find_repeated(self.first) is None else " (columns with the same name are numbered)"
             absent = next(name for name in name_columns(self.first) if name in own - theirs)
@@ -276,6 +279,7 @@ def resolve_atlas(
     else:
         _require_known(asked, [*names, *table.rois["name"]], path)
         atlas, order, origin = _match_table(table, source, series, path, kept)
+        warnings += [f"{path}: {origin}; check that it is theirs"] if series.columns is None else []
         atlas = Atlas(table.name if layout.atlas == "unknown" else layout.atlas, atlas.rois)
         unused = sorted(set(table.rois["name"]) - set(atlas.rois["name"]) - set(asked))
         if unused:

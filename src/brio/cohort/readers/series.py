@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import csv
+import filecmp
 import json
 import math
 import os
@@ -15,11 +16,13 @@ import shlex
 import stat
 import struct
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import partial
+from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 from zipfile import ZipFile
@@ -225,12 +228,17 @@ class Series:
     left_out: tuple[tuple[int, str], ...] = ()  # number and name of columns that count the rows and name no region
 
 
-def read_series(path: str | Path, variable: str | None = None, connectome: bool = False) -> Series:
-    """Read a time-series file, or a connectome, whose rows may have names. The array is never transposed."""
+def read_series(
+    path: str | Path, variable: str | None = None, connectome: bool = False, beside: FirstRows | None = None
+) -> Series:
+    """Read a time-series file, or a connectome, whose rows may have names. The array is never transposed.
+
+    The first rows of the files that are read together decide whether numbers above whole numbers are a header.
+    """
     path = Path(path)
     suffix = get_series_suffix(path)
     if suffix in TEXT:
-        series = read_text(path, connectome)
+        series = read_text(path, connectome, beside)
     elif suffix == ".ptseries.nii":
         series = read_cifti(path)
     elif suffix is not None:
@@ -253,6 +261,7 @@ def read_series(path: str | Path, variable: str | None = None, connectome: bool 
 
 MISSING = frozenset({"", "na", "n/a"})  # spellings of a missing value, besides those that ``float`` accepts (nan, NaN)
 
+MOST_COMMENTS = 1000  # lines before the first row of a file that are looked at in others
 NO_ROW_NAMES = "pandas: to_csv(index=False), R: row.names=FALSE"
 # What to do about a header that is one cell shorter than the rows.
 ROW_NAMES = "if the first column contains row names from R, write the file again with write.table(..., row.names=FALSE)"
@@ -278,7 +287,7 @@ def split_line(path: Path, number: int, line: str, delimiter: str | None) -> lis
     A quote that is not closed on its line is an error, because it would otherwise include the rows that follow.
     """
     if delimiter is None:
-        return line.split()
+        return line.split() if '"' not in line else [a or b for a, b in re.findall(r'"([^"]*)"|(\S+)', line)]
     if '"' not in line and len(line) < csv.field_size_limit():
         return [cell.strip() for cell in line.split(delimiter)]
     try:
@@ -303,16 +312,57 @@ def has_decimal_commas(cells: Iterable[str], delimiter: str | None) -> bool:
     return delimiter == ";" or not all(map(_THOUSANDS.fullmatch, cells))
 
 
-def read_text(path: Path, connectome: bool = False) -> Series:
+@dataclass(frozen=True)
+class FirstRows:
+    """The first rows of text files that are read together."""
+
+    files: Sequence[Path]
+
+    @cached_property
+    def shared(self) -> list[str] | None:
+        """The cells of the first row that most files share; none if these are copies of one file.
+
+        Numbers with decimals are shared by three files at least, since two may be copies of which one is cut off.
+        """
+        ((most, n),) = Counter(map(tuple, self.rows.values())).most_common(1) or [((), 0)]
+        sharing = [file for file, row in self.rows.items() if tuple(row) == most]
+        if 2 * n <= len(self.rows) or n < (2 if all(map(_WHOLE.fullmatch, most)) else 3):
+            return None
+        return None if all(filecmp.cmp(sharing[0], file, shallow=False) for file in sharing[1:]) else [*most]
+
+    @cached_property
+    def rows(self) -> dict[Path, list[str]]:
+        """The cells of the first row of each text file that has one."""
+        files = (file for file in self.files if get_series_suffix(file) in TEXT)
+        return {file: re.split("[\t,; ]+", row) for file in files if (row := read_first_row(file))}
+
+    @cached_property
+    def differ(self) -> bool:
+        """Whether the first rows differ."""
+        return len({*map(tuple, self.rows.values())}) > 1
+
+    @cached_property
+    def are_codes(self) -> bool:
+        """Whether most first rows are different whole numbers."""
+        return 2 * sum(map(_are_codes, self.rows.values())) > len(self.rows)
+
+
+def read_first_row(path: Path) -> str:
+    """Read the first row of a text file, without quotes and comments; what is wrong with the file is said later."""
+    with suppress(OSError), path.open(encoding="utf-8-sig", errors="replace") as file:
+        lines = (line.replace('"', "").strip(" \r\n") for line in islice(file, MOST_COMMENTS))
+        return next((line for line in lines if line.replace("\t", "") and line[0] != "#"), "")
+    return ""
+
+
+def read_text(path: Path, connectome: bool = False, beside: FirstRows | None = None) -> Series:
     """Read a text file whose rows are frames and whose columns are ROIs.
 
-    A header is a first row without any number, a first row of consecutive numbers (0, 1, 2, ... or 1, 2, 3, ..., which
-    are not taken as names), perhaps after an empty cell or a word, a first row of codes (2001, 2002, 2101, ...:
-    different whole numbers above a row that has none), or a leading ``#`` line with one name per column
-    (``#2001  #2002``). Other lines that start with ``#`` are comments. Missing values are nan, inf, na, n/a or empty
-    cells. Decimal commas are read where they cannot be anything else, see :func:`has_decimal_commas`. A column that the
-    header does not name is left out if it counts the rows, as the index of pandas does. Rows of a connectome may have
-    names, which must be those of the columns.
+    :func:`_has_header` says what a header is; a leading ``#`` line with one name per column is one too (``#2001
+    #2002``). Other lines that start with ``#`` are comments. Missing values are nan, inf, na, n/a or empty cells.
+    Decimal commas are read where they cannot be anything else, see :func:`has_decimal_commas`. A column that the header
+    does not name is left out if it counts the rows, as the index of pandas does. Rows of a connectome may have names,
+    which must be those of the columns.
     """
     comments, lines = list[Line](), list[Line]()
     for number, line in enumerate(read_lines(path), start=1):
@@ -330,13 +380,15 @@ def read_text(path: Path, connectome: bool = False) -> Series:
         frames = _parse_frames(path, [(n, cells[1:]) for n, cells in rows[1:]], len(rows[1][1]) - 1, delimiter)
         names = rows[0][1][1 - len(rows[1][1]) :]
         return Series(frames, None if _is_consecutive(names) else _clean_names(path, names))
-    first, second = rows[0][1], rows[:2][-1][1]
-    if not _is_header(first, second) or has_decimal_commas(_drop_missing(first), delimiter):
-        columns = _find_header_comment(path, comments, len(first), delimiter)
-        return Series(_parse_frames(path, rows, len(first), delimiter), columns)
+    first = rows[0][1]
+    is_quoted = lines[0][1].count('"') == 2 * len(first) and '"' not in lines[:2][-1][1]
+    in_comment = _find_header_comment(path, comments, len(first), delimiter)
+    has_header = is_quoted or _has_header(path, [row for _, row in rows], None if in_comment else beside)
+    if not has_header or has_decimal_commas(_drop_missing(first), delimiter):
+        return Series(_parse_frames(path, rows, len(first), delimiter), in_comment)
     if len(rows) == 1:
         raise BrioError(f"{path}: has a header but no frames")
-    if not first[0] and _parse_number(second[0]) is None:  # names of the rows
+    if not first[0] and _parse_number(rows[1][1][0]) is None:  # names of the rows
         raise _name_missing_header(path, 0)
     frames = _parse_frames(path, rows[1:], len(first), delimiter)
     is_index, counters = _is_after_index(first), find_row_counters(frames).tolist()
@@ -369,19 +421,51 @@ def _parse_number(cell: str) -> float | None:
         return None
 
 
-def _is_header(first: list[str], second: list[str]) -> bool:
-    """Return whether a first row names columns: by numbers in order, by words, or by codes.
+def _has_header(path: Path, rows: list[list[str]], beside: FirstRows | None) -> bool:
+    """Return whether the first row names columns: by words, by numbers in order, or by codes.
 
-    Codes are different whole numbers above a row that has none.
+    Codes are different whole numbers, perhaps after a word or an empty cell above numbers. They are a header if most
+    numbers have decimals, and no other row has whole numbers alone. Otherwise the files that are read together decide:
+    a row that most of them share is a header, and rows that differ are frames.
     """
-    if _is_consecutive(first) or _is_after_index(first):
-        return True
+    first, below = rows[0], rows[1:]
     values = [_parse_number(cell) for cell in first]
     if None in values and not any(value is not None and math.isfinite(value) for value in values):
         return True
-    codes = {cell.removesuffix(".0") for cell in first}
-    are_whole = all(code.isdecimal() for code in codes) and not any(map(_WHOLE.fullmatch, second))
-    return len(codes) == len(first) > 2 and are_whole and bool(_drop_missing(second))
+    if None in values[1:]:
+        return False
+    shared = None if beside is None or len({*_drop_missing(first)}) < 2 else beside.shared
+    is_part = shared is not None and _are_codes(first) and ({*first} <= {*shared} or {*shared} <= {*first})
+    if shared is not None and (first == shared or is_part):
+        return True
+    if values[0] is None or (not first[0] and all(row[0] for row in below)):
+        counts = [_parse_number(row[0]) for row in below]
+        is_index = not first[0] and counts in ([*range(len(below))], [*range(1, len(below) + 1)])
+        return is_index or (len(first) > 3 and _are_codes(first[1:]))
+    if not all(map(_WHOLE.fullmatch, first)):
+        return False
+    are_whole, are_codes = _are_whole(first, below), _are_codes(first)
+    if _is_consecutive(first):
+        return not (beside is not None and beside.differ and are_whole)
+    if are_codes and len(first) > 2 and not are_whole and (beside is None or not beside.differ or beside.are_codes):
+        return True
+    if (are_codes or (not are_whole and len({*first}) > 1)) and beside is not None and not beside.differ:
+        remedy = "if it is a header, write # before it; if it is a frame, write a header above it"
+        raise BrioError(f"{path}: the first row may be a header or a frame, since all its numbers are whole; {remedy}")
+    return False
+
+
+def _are_codes(cells: Sequence[str]) -> bool:
+    """Return whether cells are different whole numbers; pandas may write them with decimals (2001.0)."""
+    return len({*cells}) == len(cells) > 1 and all(cell.removesuffix(".0").isdecimal() for cell in cells)
+
+
+def _are_whole(first: list[str], rows: list[list[str]]) -> bool:
+    """Return whether half of the numbers below a row are whole, or all in another row; written like those above."""
+    whole = re.compile(r"[+-]?\d+" if all(map(str.isdecimal, first)) else _WHOLE)
+    fits = [[whole.fullmatch(cell) is not None for cell in _drop_missing(row)] for row in rows]
+    is_other = any(all(own) and len({*row}) > 1 for own, row in zip(fits, rows, strict=True) if own)
+    return is_other or 2 * sum(map(sum, fits)) >= sum(map(len, fits))
 
 
 def _has_row_names(path: Path, rows: list[tuple[int, list[str]]]) -> bool:

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import os
 import re
-import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...errors import BrioError, nearest
+from ...formatting import format_count
 from ..atlas import canonicalise_atlas_name
 from ..scans import MEASURES, UnknownMeasureError, convert_fc, find_measure, name_scan
+from ..values import normalise_text, shorten_list
 from . import series
-from .participants import ImportOptions, Layout, Row, find_rows
+from .participants import ImportOptions, Layout, Row, find_rows, read_file, simplify_session
 from .series import Series
 
 Scans = list[tuple[Row, Any]]  # row of the participants table and file, or other source, of each scan
-
-SESSION = re.compile(r"(?<![A-Za-z0-9])ses-([A-Za-z0-9]+)")  # session in the name of a file
 
 
 def name_by_file(files: list[Path]) -> Scans:
@@ -41,100 +40,234 @@ def name_by_file(files: list[Path]) -> Scans:
 
 def match_by_column(layout: Layout, src: Path) -> Scans:
     """Match rows with the files named in the column ``file``."""
-    scans: Scans = []
     owner: dict[Path, str] = {}
-    n_rows = Counter(row["participant_id"] for row in layout.rows)
+    n_scans = _count_scans(layout)
+    for row in layout.listed:
+        path, name = _locate(src, row["file"]), _name_row(row, n_scans)
+        if path is not None and (other := owner.setdefault(path.resolve(), name)) != name:
+            raise BrioError(f"{path}: column 'file' lists this file for both {other} and {name}")
+    scans: Scans = []
     for row in layout.rows:
-        participant, file, name = row["participant_id"], row["file"], _name_row(row, n_rows)
-        if file is not None and not series.is_regular(src / file):
-            file = file.replace("\\", "/")  # the table was made on Windows
-        if file is None:
+        participant, file, path = row["participant_id"], row["file"], _locate(src, row["file"])
+        if path is not None:
+            scans.append(({column: value for column, value in row.items() if column != "file"}, path))
+        elif file is None:
             layout.skip("column 'file' is empty", participant)
-        elif not series.is_regular(src / file):
-            layout.skip("the file named in column 'file' does not exist", participant, file=file)
-        elif (other := owner.setdefault((src / file).resolve(), name)) != name:
-            raise BrioError(f"{src / file}: column 'file' lists this file for both {other} and {name}")
         else:
-            scans.append(({column: value for column, value in row.items() if column != "file"}, src / file))
+            layout.skip("the file named in column 'file' does not exist", participant, file=file.replace("\\", "/"))
     return scans
 
 
-def match_by_name(layout: Layout, files: list[Path], table: str) -> Scans:
-    """Match rows with files by name.
+def _locate(src: Path, file: str | None) -> Path | None:
+    """Locate a file that a table, perhaps from Windows, names; None unless it exists."""
+    paths = [] if file is None else [src / file, src / file.replace("\\", "/")]
+    return next(filter(series.is_regular, paths), None)
 
-    A file name starts with the participant_id, followed by the session if a participant has several rows. One row with
-    several files stands for several sessions, if each name has its own ``ses-``. Letters with accents may be written as
-    one character or as two.
+
+def match_by_name(layout: Layout, files: list[Path], table: str, names: Names | None = None) -> Scans:
+    """Match rows with files by their names, which by default start with the participant_id.
+
+    Rows that are left out keep their files. A participant with several rows needs the session in each name. One row
+    with several files stands for several sessions, if each name has its own.
     """
-    stems = {file: _compose(series.get_series_stem(file)) for file in files}
-    by_stem, by_prefix = defaultdict(list), defaultdict(list)
-    for file, stem in stems.items():
-        by_stem[stem].append(file)
-        for prefix in _list_starts(stem)[1:]:
-            by_prefix[prefix].append(file)
+    has_pattern = names is not None
+    names = _read_starts(layout.listed, files) if names is None else names
+    by_id = defaultdict[str, list[Path]](list)
+    for file, name in names.items():
+        by_id[name.participant].append(file)
+    n_scans = _count_scans(layout)
     scans: Scans = []
     without_file: list[str] = []
     owner: dict[Path, str] = {}
-    has_sessions = any(row.get("session") for row in layout.rows)
-    known = [*layout.rows, *layout.skipped] if has_sessions else layout.rows  # files of skipped sessions are not taken
-    n_rows = Counter(row["participant_id"] for row in known)
     for row in layout.rows:
-        participant, session, name = row["participant_id"], row.get("session"), _name_row(row, n_rows)
-        several = n_rows[participant] > 1
-        starts = [name_scan(participant, str(session)), f"{participant}_{session}", f"{participant}-{session}"]
-        starts = (starts if several or session else []) + ([] if several else [participant])
-        found = (by_stem.get(start) or by_prefix.get(start) for start in map(_compose, starts))
-        candidates = next(filter(None, found), [])
-        own = [(row, file) for file in candidates]
-        if len(candidates) > 1:
-            own = [] if several else _split_sessions(row, {file: stems[file] for file in candidates})
-            if not own:
-                problem = f"{candidates[0]} and {candidates[1]} both match"
-                raise BrioError(f"participant {name}: {problem}; choose with --match or a column 'file' of {table}")
+        participant, wanted = row["participant_id"], simplify_session(row.get("session"))
+        own, several, title = by_id[participant], n_scans[participant] > 1, _name_row(row, n_scans)
+        if wanted or several:
+            right = [file for file in own if wanted and simplify_session(names[file].session) == wanted]
+            own = right or [file for file in own if not (several or names[file].session)]
+        own = [file for file in own if names[file].is_exact] or own
+        sessions = {names[file].session: file for file in own}
+        if len(own) > 1 and (wanted or "" in sessions or len(sessions) < len(own)):
+            remedy = f"choose with --match or a column 'file' of {table}"
+            raise BrioError(f"participant {title}: {own[0]} and {own[1]} both match; {remedy}")
         without_file += [] if own else [participant]
-        for _, file in own:
+        for file in own:
             if file in owner:
-                problem = f"matches both {owner[file]} and {name}"
+                problem = f"matches both {owner[file]} and {title}"
                 raise BrioError(f"{file}: {problem}; list the file of each row in a column 'file' of {table}")
-            owner[file] = name
-        scans += own
-    hint = _compare_names(without_file, [stem for file, stem in stems.items() if file not in owner])
-    matched = {_compose(row["participant_id"]) for row, _ in scans}
-    left_out = {_compose(entry["participant_id"]) for entry in layout.skipped}
+            owner[file] = title
+        for label in sorted(
+            sessions, key=lambda text: (not text.isdecimal(), int(text) if text.isdecimal() else 0, text)
+        ):
+            is_new = label and not wanted and (has_pattern or len(own) > 1)
+            scans.append((row | ({"session": label} if is_new else {}), sessions[label]))
+    strangers = [file for file in files if file not in names or names[file].participant not in n_scans]
+    hint = _compare_names(without_file, [normalise_text(series.get_series_stem(file)) for file in strangers])
+    matched, kept = ({row["participant_id"] for row in rows} for rows in ([row for row, _ in scans], layout.rows))
     for participant in without_file:
-        wanted = "participant_id and session" if n_rows[participant] > 1 else "the participant_id"
-        layout.skip(f"no file whose name starts with {wanted}{hint}", participant)
-    for file, stem in stems.items():
-        starts = _list_starts(stem)
-        if file not in owner and left_out.isdisjoint(starts):
-            same = matched.intersection(starts)
-            reason = "the row of this participant matches another file" if same else f"no row in {table}"
-            layout.skip(reason, max(same, default=stem), file=file.name)
+        said = "participant_id and session" if n_scans[participant] > 1 or by_id[participant] else "the participant_id"
+        layout.skip(f"no file whose name {'has' if has_pattern else 'starts with'} {said}{hint}", participant)
+    for file in strangers:
+        reason = "the file name does not fit --pattern" if has_pattern and file not in names else f"no row in {table}"
+        layout.skip(reason, normalise_text(series.get_series_stem(file)), file=file.name)
+    for file, name in names.items():
+        if file not in owner and name.participant in kept:
+            reason = "no row for this session" if name.session else "no session in the file name"
+            reason = "the row of this participant matches another file" if name.participant in matched else reason
+            layout.skip(reason, name.participant, file=file.name)
     return scans
 
 
-def _name_row(row: Row, n_rows: Counter[str]) -> str:
+def _count_scans(layout: Layout) -> Counter[str]:
+    """Count the scans that the whole table lists of each participant."""
+    return Counter(participant for participant, _ in {(r["participant_id"], r.get("session")) for r in layout.listed})
+
+
+def _name_row(row: Row, n_scans: Counter[str]) -> str:
     """Name a row in messages: the participant, with the session where there are several rows."""
     participant = row["participant_id"]
-    return f"{participant} (session {row.get('session')})" if n_rows[participant] > 1 else participant
+    return f"{participant} (session {row.get('session')})" if n_scans[participant] > 1 else participant
 
 
-def _compose(name: str) -> str:
-    """Write letters with accents in one way; names of files from macOS have them as two characters."""
-    return unicodedata.normalize("NFC", name)
+# ---------------------------------------------------------------- what the name of a file says
+
+
+class FileName(NamedTuple):
+    """What the name of a file says."""
+
+    participant: str
+    session: str = ""
+    is_exact: bool = True  # whether it says nothing else
+
+
+Names = dict[Path, FileName]
+_SESSION = re.compile(r"(?<![A-Za-z0-9])ses-([A-Za-z0-9]+)")
+_SHORT_NUMBER = re.compile(r"[_-](\d{1,2})(?![A-Za-z0-9])")  # after the id: a session, where the table has sessions
+
+
+def _read_starts(listed: Sequence[Row], files: Sequence[Path]) -> Names:
+    """Read the longest id of a table, perhaps with a session, at the start of each name; other files are left out.
+
+    Letters with accents may be written as one character or as two.
+    """
+    starts, with_sessions = defaultdict[str, dict[str, FileName]](dict), set[str]()
+    for row in listed:
+        participant, session = row["participant_id"], row.get("session")
+        starts[normalise_text(participant)][participant] = FileName(participant)
+        if session:
+            with_sessions.add(participant)
+            for start in (name_scan(participant, session), f"{participant}_{session}", f"{participant}-{session}"):
+                title = f"{participant} (session {session})"
+                starts[normalise_text(start)][title] = FileName(participant, session)
+    names: Names = {}
+    for file in files:
+        stem = normalise_text(series.get_series_stem(file))
+        longest = max(filter(starts.__contains__, _list_starts(stem)), key=len, default=None)
+        if longest is None:
+            continue
+        if len(starts[longest]) > 1:
+            first, second, *_ = starts[longest]
+            remedy = "list the file of each row in a column 'file' of the table"
+            raise BrioError(f"{file}: matches both {first} and {second}; {remedy}")
+        (name,) = starts[longest].values()
+        said = _SESSION.search(stem, len(longest))
+        said = said or (_SHORT_NUMBER.match(stem, len(longest)) if name.participant in with_sessions else None)
+        names[file] = FileName(name.participant, name.session or (said[1] if said else ""), longest == stem)
+    return names
+
+
+_FIELDS = ("{participant}", "{session}")
+_WILDCARDS = ("*", "?")
+_EXAMPLE = "'*_{participant}_visit{session}*'"
+
+
+def read_pattern(pattern: str, src: Path, files: Sequence[Path], ids: Iterable[str]) -> Names:
+    """Read participant and session where a pattern has them in the names of files; other files are left out.
+
+    A pattern with a slash describes the path below the folder. If it can be read in several ways, the participant is
+    the longest id of the table; without a table, the pattern is refused.
+    """
+    tokens = [token for token in re.split(r"(\{participant\}|\{session\}|[*?])", pattern) if token]
+    others = "".join(token for token in tokens if token not in _FIELDS)
+    if tokens.count("{participant}") != 1 or tokens.count("{session}") > 1 or {*others} & {*"{}"}:
+        raise BrioError(
+            f"--pattern '{pattern}': needs {{participant}} once and may have {{session}} once, for example {_EXAMPLE}"
+        )
+    known = defaultdict[str, list[str]](list)
+    for participant in dict.fromkeys(ids):
+        known[normalise_text(participant)].append(participant)
+    folder = src if src.is_dir() else src.parent
+    names: Names = {}
+    owner: dict[FileName, Path] = {}
+    for file in files:
+        is_below = "/" in pattern and file.is_relative_to(folder)
+        path = normalise_text(file.relative_to(folder).as_posix() if is_below else file.name)
+        stem = path[: len(path) - len(series.get_series_suffix(file) or "")]  # which may have capitals
+        readings = _list_readings(tokens, stem) or _list_readings(tokens, path)
+        fitting = [one for one in readings if path[slice(*one[0])] in known] or readings
+        if not fitting:
+            continue
+        (start, end), session = max(fitting, key=lambda one: one[0][1] - one[0][0])
+        in_table = known.get(path[start:end], [])
+        is_inside = [start <= a and b <= end and (a, b) != (start, end) for (a, b), _ in fitting]
+        rivals = [own for own, inside in zip(fitting, is_inside, strict=True) if not (in_table and inside)]
+        meanings = {tuple(path[slice(*part)] for part in reading) for reading in rivals}
+        if (len(meanings) > 1 and (in_table or not known)) or len(in_table) > 1:
+            problem = f"--pattern '{pattern}' can be read in several ways"
+            ways = shorten_list([" in session ".join(filter(None, one)) for one in sorted(meanings)], 3)
+            raise BrioError(f"{file}: {problem} ({ways}); write more of the file names in the pattern")
+        names[file] = FileName((in_table or [path[start:end]])[0], path[slice(*session)])
+        same = FileName(names[file].participant, simplify_session(names[file].session))
+        other = owner.setdefault(same, file) if in_table or not known else file
+        if other is not file:
+            who = f"participant {same.participant}" + (f", session {same.session}" if same.session else "")
+            raise BrioError(
+                f"{file}: by --pattern '{pattern}', this file and {other} are both {who}; change the pattern"
+            )
+    if files and not names:
+        listing = f"{format_count(len(files), 'file')}, for example {files[0].name}"
+        raise BrioError(f"{src}: no file name fits --pattern '{pattern}' ({listing})")
+    return names
+
+
+Span = tuple[int, int]  # where a part of a text begins and ends
+
+
+def _list_readings(tokens: Sequence[str], text: str) -> list[tuple[Span, Span]]:
+    """List where participant and session may stand in a text.
+
+    A session has letters and digits alone. Beside a wildcard, both begin and end where a word does.
+    """
+    free = [len(text), *(i for i in range(len(text)) if i == 0 or not (text[i - 1].isalnum() and text[i].isalnum()))]
+
+    @cache
+    def read(i: int, at: int) -> frozenset[tuple[Span, Span]]:
+        if i == len(tokens):
+            return frozenset([((0, 0), (0, 0))] if at == len(text) else [])
+        token, found = tokens[i], set[tuple[Span, Span]]()
+        if token == "*":
+            return frozenset().union(*(read(i + 1, end) for end in range(at, len(text) + 1)))
+        if token not in _FIELDS:
+            fits = at < len(text) if token == "?" else text.startswith(token, at)
+            return read(i + 1, at + len(token)) if fits else frozenset()
+        if i > 0 and tokens[i - 1] in _WILDCARDS and at not in free:
+            return frozenset()
+        for end in range(at + 1, len(text) + 1):
+            if token == "{session}" and not text[end - 1].isalnum():
+                break
+            if end in free or tokens[i + 1 : i + 2] not in (["*"], ["?"]):
+                found |= {
+                    ((at, end), session) if token == "{participant}" else (participant, (at, end))
+                    for participant, session in read(i + 1, end)
+                }
+        return frozenset(found)
+
+    return sorted(read(0, 0))
 
 
 def _list_starts(stem: str) -> list[str]:
     """List a name and those of its starts that end where a word ends, so that ``p1`` does not match ``p10``."""
     return [stem, *(stem[:i] for i in range(1, len(stem)) if not stem[i].isalnum())]
-
-
-def _split_sessions(row: Row, stems: dict[Path, str]) -> Scans:
-    """Make a row for each file of a participant by the sessions in their names; none unless each has its own."""
-    start = len(_compose(row["participant_id"]))
-    labels = {match[1]: file for file, stem in stems.items() if (match := SESSION.search(stem[start:]))}
-    order = sorted(labels, key=lambda label: (not label.isdecimal(), int(label) if label.isdecimal() else 0, label))
-    return [(row | {"session": label}, labels[label]) for label in order] if len(labels) == len(stems) else []
 
 
 def _compare_names(participants: Sequence[str], stems: Sequence[str]) -> str:
@@ -159,6 +292,15 @@ def _compare_names(participants: Sequence[str], stems: Sequence[str]) -> str:
         example = next(prefix + p for p in participants if prefix + p in firsts)
         remedy = f"add it to the ids in the table, for example {example}"
         rules[f"file names begin with '{prefix}'; {remedy}"] = lambda p: prefix + p in firsts
+    inside, around = set[str](), Counter[str]()
+    for stem in stems:
+        begins = [0, *(i + 1 for i, c in enumerate(stem) if not c.isalnum())]
+        for part, i in ((start[i:], i) for start in _list_starts(stem) for i in begins if start[i:] in wanted):
+            inside.add(part)
+            around[f"{stem[i - 1 : i]}{{participant}}{stem[i + len(part) :][:1]}"] += 1
+    part = next(iter(around)) if len(around) == 1 else "{participant}"
+    remedy = f"say where with --pattern '*{part}*'; {{session}} stands for a session"
+    rules[f"file names have the ids elsewhere; {remedy}"] = inside.__contains__
     fitting = (words for words, fits in rules.items() if 2 * sum(map(fits, participants)) > len(participants))
     return next((f" ({words})" for words in fitting), "")
 
@@ -166,9 +308,16 @@ def _compare_names(participants: Sequence[str], stems: Sequence[str]) -> str:
 def find_files(src: Path, options: ImportOptions) -> Layout:
     """Find one time-series file per scan, and the participants table that lists them."""
     path, layout = find_rows(src, options, ("session", "file"))
+    pattern = options.pattern
     if path is None:
-        scans = name_by_file(series.find_series(src, options.match))
+        files = series.find_series(src, options.match)
+        named = {} if pattern is None else read_pattern(pattern, src, files, ())
+        scans: Scans = [(_make_row(name), file) for file, name in named.items()] or name_by_file(files)
+        left_out = [series.get_series_stem(file) for file in files if named and file not in named]
+        layout.skip("the file name does not fit --pattern", *left_out)
     elif layout.rows and "file" in layout.rows[0]:
+        if pattern is not None:
+            raise BrioError(f"{path}: column 'file' lists the file of each row; leave out --pattern")
         scans = match_by_column(layout, src if src.is_dir() else src.parent)
         listed = set(series.select_matching(src, [file for _, file in scans], options.match))
         layout.skip(
@@ -181,14 +330,21 @@ def find_files(src: Path, options: ImportOptions) -> Layout:
     else:
         # not Path.resolve, which stops at a link to itself
         files = [f for f in series.find_series(src, options.match) if os.path.realpath(f) != os.path.realpath(path)]
-        scans = match_by_name(layout, files, path.name)
+        ids = [row["participant_id"] for row in layout.listed]
+        names = None if pattern is None else read_pattern(pattern, src, files, ids)
+        scans = match_by_name(layout, files, path.name, names)
     return _describe(options, layout, scans, path)
+
+
+def _make_row(name: FileName) -> Row:
+    return {"participant_id": name.participant} | ({"session": name.session} if name.session else {})
 
 
 def _describe(options: ImportOptions, layout: Layout, scans: Scans, table: Path | None) -> Layout:
     atlas = None if options.atlas is None else canonicalise_atlas_name(options.atlas)
     found = {"atlas": atlas, "participants": table}
-    return replace(layout, scans=scans, atlas=atlas or "unknown", options=found, strictness="count")
+    read = partial(read_file, beside=series.FirstRows([file for _, file in scans if isinstance(file, Path)]))
+    return replace(layout, scans=scans, read=read, atlas=atlas or "unknown", options=found, strictness="count")
 
 
 def find_fc(src: Path, options: ImportOptions) -> Layout:
@@ -218,20 +374,21 @@ def find_fc(src: Path, options: ImportOptions) -> Layout:
         return convert_fc(matrix, own, where)
 
     def read(path: Path) -> tuple[Path, Series]:
-        scan = series.read_series(path, connectome=True)
+        scan = series.read_series(path, connectome=True, beside=beside)
         return path, replace(scan, frames=convert(scan.frames, str(path)))
 
     archives = [file for file in series.find_series(src, options.match) if file.suffix.lower() == ".npz"]
     if src.is_dir() and len(archives) != 1:
-        return replace(find_files(src, options), read=read, connectomes=True)
+        layout = find_files(src, options)
+        beside = series.FirstRows([file for _, file in layout.scans])
+        return replace(layout, read=read, connectomes=True)
     if not archives:
         raise BrioError(
             f"{src}: is one file; give an npz file with all connectomes, or a folder with one file per scan"
         )
-    if (sessions, options.session_column) != (None, None):
-        raise BrioError(
-            f"{archives[0]}: contains one connectome per participant; leave out --sessions and --session-column"
-        )
+    if (sessions, options.session_column, options.pattern) != (None, None, None):
+        remedy = "leave out --sessions and --session-column, and --pattern"
+        raise BrioError(f"{archives[0]}: contains one connectome per participant; {remedy}")
     folder, name = (src, "") if src.is_dir() else (src.parent, series.describe_name(src.stem))
     src = archives[0]
     matrices = _open_archive(src)
