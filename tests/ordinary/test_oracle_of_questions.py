@@ -100,9 +100,9 @@ def bring_column(column: str, **options: object) -> Cohort:
 
 
 @functools.cache
-def imported() -> Cohort:
-    """All people with all odd columns."""
-    return bring(people(), write_table({"site": SITES, "label": LABELS} | TABLE))
+def imported(column: str = "") -> Cohort:
+    """All people with one odd column, or with all."""
+    return bring_column(column) if column else bring(people(), write_table({"site": SITES, "label": LABELS} | TABLE))
 
 
 @functools.cache
@@ -137,6 +137,11 @@ def answer(cohort: Cohort, question: str) -> object:
     return ask(tell)
 
 
+@functools.cache
+def read_column(column: str) -> pd.Series:
+    return read(TABLE[column])
+
+
 def read_quantities(cells: Sequence[str]) -> pd.Series | None:
     """Numbers of a column that is asked for numbers, where leading zeros are no code; None where there are words."""
     words = read_words(cells)
@@ -149,8 +154,8 @@ def read_quantities(cells: Sequence[str]) -> pd.Series | None:
 
 @pytest.mark.parametrize(("column", "word"), ASKED)
 def test_question_for_a_value(column, word):
-    values = read(TABLE[column])
-    assert answer(imported(), f"{column}={word}") == two_classes(values, equal(values, word))
+    values = read_column(column)
+    assert answer(imported(column), f"{column}={word}") == two_classes(values, equal(values, word))
 
 
 @pytest.mark.parametrize(("column", "word"), [(c, w) for c, w in LAST if "missing" not in c and c != "commas"])
@@ -161,7 +166,7 @@ def test_question_for_a_value_in_memory(column, word):
 
 @pytest.mark.parametrize("column", COLUMNS)
 def test_question_for_a_column(column):
-    values = read(TABLE[column])
+    values = read_column(column)
     words = sorted(values.dropna().unique())
     is_certain = len(words) == len({word if values.dtype == float else word.casefold() for word in words}) == 2
     assert answer(imported(), column) == (two_classes(values, values == words[1]) if is_certain else REFUSED)
@@ -193,14 +198,14 @@ def test_question_for_larger_numbers(column, limit):
     values = read_quantities(TABLE[column])
     is_asked = values is not None and NUMBER.fullmatch(tidy(limit))
     expected = two_classes(values, values > float(limit)) if is_asked else REFUSED
-    assert answer(imported(), f"{column}>{limit}") == expected
+    assert answer(imported(column), f"{column}>{limit}") == expected
 
 
 @pytest.mark.parametrize("column", COLUMNS)
 def test_question_for_the_median_of_the_site(column):
     values = read_quantities(TABLE[column])
     expected = REFUSED if values is None else two_classes(values, values > values.groupby(SITES).transform("median"))
-    assert answer(imported(), f"{column}>site-median") == expected
+    assert answer(imported(column), f"{column}>site-median") == expected
 
 
 TYPED = {
@@ -234,7 +239,7 @@ def test_question_for_a_value_of_python(name, word):
     [(column, [word], []) for column, word in SOME]
     + [(column, [], [word]) for column, word in LAST]
     + [(column, [one], [other]) for column, one, other in PAIRS]
-    + [(column, [one, other], []) for column, one, other in PAIRS]
+    + [(column, [one, other], []) for column, one, other in PAIRS if len({*TABLE[column]}) > 2]
     + [(column, [], []) for column in COLUMNS],
 )
 def test_classes_of_an_import(column, patient, control):
@@ -247,7 +252,7 @@ def test_classes_of_an_import(column, patient, control):
             assert len(words) != 1 or fold(name) == fold(tidy(words[0])), "a class is called as the value that made it"
         return rows(cohort, cohort.labels.tolist())
 
-    assert ask(tell) == label_classes(read(TABLE[column]), patient, control)
+    assert ask(tell) == label_classes(read_column(column), patient, control)
 
 
 # ---------------------------------------------------------------- --site-column
@@ -351,18 +356,18 @@ def kept(found: pd.Series | str, needs_both: bool = False) -> object:
 
 @pytest.mark.parametrize(("column", "word"), SOME)
 def test_condition_on_a_value(column, word):
-    values, text = read(TABLE[column]), quote(word)
+    values, text, choose = read_column(column), quote(word), functools.partial(select, cohort=imported(column))
     same = REFUSED if values.dtype == float else equal(values, word)
-    assert select(f"{column} == {text}") == kept(same)
-    assert select(f"{column} in [{text}, 'absent']") == kept(same)
+    assert choose(f"{column} == {text}") == kept(same)
+    assert choose(f"{column} in [{text}, 'absent']") == kept(same)
     if not isinstance(same, str):
         for condition in (f"{column} != {text}", f"not {column} == {text}", f"{column} not in [{text}]"):
-            assert select(condition) == kept(values.notna() & ~same), condition
+            assert choose(condition) == kept(values.notna() & ~same), condition
 
 
 @pytest.mark.parametrize(("column", "word"), LAST)
 def test_condition_of_an_import(column, word):
-    values = read(TABLE[column])
+    values = read_column(column)
     is_number = values.dtype == float and values.notna().any()
     literal = repr(values.dropna().iloc[0]) if is_number else quote(word)
     same = equal(values, literal if is_number else word)
@@ -372,11 +377,11 @@ def test_condition_of_an_import(column, word):
 
 @pytest.mark.parametrize("column", COLUMNS)
 def test_condition_on_a_number(column):
-    values = read(TABLE[column])
+    values = read_column(column)
     is_number = values.dtype == float and values.notna().any()
     for number, sign in itertools.product((1, 14.5, 10.0), ("==", ">", "<=")):
         found = values.to_frame("x").eval(f"x {sign} {number}") if is_number else REFUSED
-        assert select(f"{column} {sign} {number}") == kept(found), (sign, number)
+        assert select(f"{column} {sign} {number}", imported(column)) == kept(found), (sign, number)
 
 
 AMBIGUOUS = [
@@ -456,7 +461,7 @@ CONDITIONS = st.recursive(
 )
 
 
-@hypothesis.settings(max_examples=50, phases=[hypothesis.Phase.generate])
+@hypothesis.settings(max_examples=40, phases=[hypothesis.Phase.generate])
 @given(CONDITIONS)
 def test_condition_means_what_python_means(condition):
     used = [*{*re.findall("[a-z_]+", condition)} & {*COLUMNS}]
@@ -715,7 +720,7 @@ DRESSED = st.sampled_from([
 WORDS = st.sampled_from(["Zürich", "St. Mary", "1", "01", "x2", "A b c"])
 
 
-@hypothesis.settings(max_examples=15, phases=[hypothesis.Phase.generate])
+@hypothesis.settings(max_examples=8, phases=[hypothesis.Phase.generate])
 @given(st.lists(st.tuples(WORDS, DRESSED), min_size=len(IDS), max_size=len(IDS)), st.permutations(range(len(IDS))))
 def test_forms_of_a_word_and_order_change_no_answer(cells, order):
     words, dressed = [word for word, _ in cells], [dress(word) for word, dress in cells]
