@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import hypothesis
+import numpy as np
 import pandas as pd
 import pytest
 from file_layouts import (
@@ -23,6 +24,7 @@ from hypothesis import strategies as st
 
 from brio import Cohort
 from brio.cohort.readers import import_cohort, read_scans_to_predict, select_scans
+from brio.cohort.readers.participants import explain_left_out
 from brio.cohort.selection import find_fulfilling
 from brio.cohort.simulate import Simulation, simulate
 from commands import command
@@ -428,3 +430,13 @@ def test_select_writes_a_cohort(tmp_path, monkeypatch):
     assert "give --where or --exclude" in command("select", "whole", "--out", "x").refuse_in_a_line()
     again, _ = select_scans(some, "label == 1", None)
     assert [step["where"] for step in again.provenance["selected"]] == ["site != 'site02'", "label == 1"]
+
+
+@pytest.mark.parametrize(
+    ("listed", "left_out"), [("1", {"1"}), ("sub-1", {"sub-1"}), ("2", {"sub-2"}), ("sub-3", {"3"})]
+)
+def test_a_listed_id_is_the_one_that_is_written_so_or_else_the_one_of_bids(listed, left_out, tmp_path):
+    table = pd.DataFrame({"participant_id": ["1", "sub-1", "sub-2", "3", "4"]})
+    (tmp_path / "out.txt").write_text(listed)
+    reasons, _ = explain_left_out(table, None, tmp_path / "out.txt", "table", "participant_id", "session")
+    assert set(table["participant_id"][np.array(reasons) != ""]) == left_out

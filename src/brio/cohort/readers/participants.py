@@ -544,10 +544,11 @@ def explain_left_out(
         reasons[~fulfilled] = f"'{where}' is false"
         reasons[missing] = f"no value in {' or '.join(columns)}, which --where compares"
     if exclude is not None:
-        listed, file = _read_exclusions(Path(exclude), ids), series.describe_name(Path(exclude).name)
+        participants, file = [*map(write_value, table[ids])], series.describe_name(Path(exclude).name)
+        listed = _read_exclusions(Path(exclude), ids, set(participants))
         refuse_unsafe_names([file], "--exclude")
-        rows = zip(table[ids], table.get(sessions, [None] * len(table)), strict=True)
-        keys = [[(_shorten(p, "sub-"), session) for session in ("", simplify_session(s))] for p, s in rows]
+        rows = zip(participants, table.get(sessions, [None] * len(table)), strict=True)
+        keys = [[(p, session) for session in ("", simplify_session(s))] for p, s in rows]
         for i, own in enumerate(keys):
             for key in filter(listed.__contains__, own):
                 reasons[i] = f"excluded by {file}{listed[key]}"
@@ -562,11 +563,17 @@ def explain_left_out(
     return reasons.tolist(), warnings
 
 
-def _read_exclusions(path: Path, ids: str) -> dict[tuple[str, str], str]:
+def _read_exclusions(path: Path, ids: str, known: Collection[str]) -> dict[tuple[str, str], str]:
     """Read whom to leave out and why: one id per line, or a table with ids, perhaps session and reason.
 
-    The column of ids is ``participant_id``, or the one of the participants table.
+    The column of ids is ``participant_id``, or the one of the participants table. An id that is not ``known`` may have
+    the prefix ``sub-`` of BIDS in the list or in the table alone.
     """
+
+    def find_id(text: str) -> str:
+        forms = (written := write_value(text)), written.removeprefix("sub-"), f"sub-{written}"
+        return next((form for form in forms if form in known), written)
+
     lines = [line for line in map(str.strip, series.read_lines(path, "a list of participants")) if line]
     rows: list[Any] = [(line.strip('"'), None, None) for line in lines]
     header = [cell.strip('" ') for cell in re.split("[\t,;]", lines[0])] if lines else []
@@ -578,7 +585,7 @@ def _read_exclusions(path: Path, ids: str) -> dict[tuple[str, str], str]:
         if None in (ids_of_rows := [row[0] for row in rows]):
             row = ids_of_rows.index(None) + 1
             raise BrioError(f"{path}: column '{columns[0]}' is empty in row {row}; every row needs an id")
-    return {(_shorten(p, "sub-"), simplify_session(s)): f": {why}" if why else "" for p, s, why in rows}
+    return {(find_id(p), simplify_session(s)): f": {why}" if why else "" for p, s, why in rows}
 
 
 def select_scans(cohort: Cohort, where: str | None, exclude: str | Path | None) -> tuple[Cohort, tuple[str, ...]]:
@@ -600,14 +607,9 @@ def _explain_missing(what: str, column: str, written: Mapping[str, str]) -> str:
     return f"no {what} in column '{column}'" + (f", which is '{written[column]}'" if column in written else "")
 
 
-def _shorten(value: object, prefix: str) -> str:
-    """Write a value without the prefix of BIDS; empty where it is missing."""
-    return write_value(value).removeprefix(prefix)
-
-
 def simplify_session(session: object) -> str:
     """Write a session in its shortest form: ``ses-01`` and ``1.0`` are ``1``; empty for no session."""
-    text = _shorten(session, "ses-").removesuffix(".0")
+    text = write_value(session).removeprefix("ses-").removesuffix(".0")
     return text.lstrip("0") or text[:1]
 
 
@@ -616,7 +618,7 @@ def _add_sessions(table: TextTable, id_column: str) -> TextTable:
     rows, numbers = list[dict[str, str | None]](), list[int]()
     columns = dict.fromkeys(table.columns)
     for number, row in zip(table.numbers, table.rows, strict=True):
-        subject = f"sub-{_shorten(row.get(id_column), 'sub-')}"
+        subject = f"sub-{write_value(row.get(id_column)).removeprefix('sub-')}"
         path = table.path.parent / subject / f"{subject}_sessions.tsv"
         own: list[dict[str, str | None]] = [{}]
         if series.is_regular(path):
