@@ -14,7 +14,7 @@ from brio.cohort.scans import SESSION_FRAMES, read_session_frames
 from brio.connectome import Connectomes, ReestimateRequest
 from brio.diagnostics import estimate_window_connectomes
 from brio.methods import make_method
-from brio.models.fit import halve_scans
+from brio.models.ranges import halve_scans
 from brio.training.contract import check_needs
 from cohort.file_layouts import refuse
 

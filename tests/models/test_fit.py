@@ -15,9 +15,9 @@ from brio.methods import make_method
 from brio.models import add_evidence, fit_model
 from brio.models.attacks import fit_halves, read_measured_attacks
 from brio.models.evidence import CallRule, Estimate, read_evidence_job
-from brio.models.fit import halve_scans, learn_interval_factor, settle_final_settings
+from brio.models.fit import learn_interval_factor, settle_final_settings
 from brio.models.folder import write_card
-from brio.models.ranges import ScanRanges
+from brio.models.ranges import ScanRanges, halve_scans
 from brio.protocol import leave_one_site_out, make_training_fold
 from brio.training import Run
 from commands import refuse
