@@ -20,7 +20,7 @@ from ..connectome.resampling import choose_balanced_subset
 from ..console import Progress, silent
 from ..device import resolve_device
 from ..errors import BrioError
-from ..formatting import join_names
+from ..formatting import format_count, join_names
 from ..jobs import JobSpec
 from ..jobs.job import Job, Say, check_harmonise, check_method, ignore, prepare_job
 from ..jobs.plan import build_plan
@@ -39,7 +39,7 @@ from .known_scans import list_known_scans
 from .model import Member, Model, TrainingFacts, check_atlas, check_classes
 from .patterns import Patterns, explain_scans, summarise_run
 from .predict import PREDICTION_REESTIMATES
-from .ranges import LEAST_SITES_OF_MODEL, ONE_SITE, halve_usable_scans, learn_ranges
+from .ranges import LEAST_SITES_OF_MODEL, ONE_SITE, REASONS, find_code, halve_usable_scans, learn_ranges
 
 SCANS = 256
 """Number of source scans whose halves are used to measure how much a scan changes from minute to minute."""
@@ -289,6 +289,7 @@ def adapt_model(
     slope_width: float | None = None,
     intercept_width: float | None = None,
     device: str = "auto",
+    say: Say = ignore,
 ) -> Model:
     """Adapt a model to a hospital: slope and intercept of its logits change, its weights never do.
 
@@ -312,19 +313,27 @@ def adapt_model(
         raise BrioError(f"{cohort.name}: {problem}")
     compute = resolve_device(device)
     checked = model.check_scans(Connectomes(labelled, compute.torch_device))
-    meant = ~checked["flag"].str.split().map(lambda codes: "foreign" in codes).to_numpy(dtype=bool)
+    meant = ~find_code(checked["flag"], "foreign")
     if not meant.any():
         raise BrioError(
             f"{cohort.name}: none of the {len(labelled)} labelled scans resembles those of the model; first scan: "
             f"{checked['reasons'].iloc[0]}; put the columns in the order of the model's rois.tsv, "
             "or give their names with --atlas-table"
         )
-    local, original = labelled.select(meant), replace(model, adaptation=None)
+    local, original, left_out = labelled.select(meant), replace(model, adaptation=None), ""
+    if not meant.all():
+        which = f"{(~meant).sum()} of {format_count(len(meant), 'labelled scan')} flagged 'foreign'"
+        left_out = f"left out: {which} ({REASONS['foreign']}): {join_names(labelled.ids[~meant], most=10)}"
     with compute.network_precision():
         logits, _ = original.compute_logits(Connectomes(local, compute.torch_device))
     people, logits = average_margins(local, np.arange(len(local)), logits)
     labels, source_share = local.labels[people], find_implied_share(model)
-    adaptation = fit_adaptation(labels, logits, widths, prevalence, source_share)
+    try:
+        adaptation = fit_adaptation(labels, logits, widths, prevalence, source_share)
+    except BrioError as error:
+        raise BrioError("; ".join(filter(None, [f"{cohort.name}: {error}", left_out]))) from error
+    if left_out:
+        say(left_out)
     adaptation = expect_gain(adaptation, labels, logits, source_share)
     n_foreign = len(labelled) - len(local)
     adaptation = replace(adaptation, n_foreign=n_foreign, known_scans=list_known_scans(local))

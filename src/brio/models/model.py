@@ -14,6 +14,7 @@ from torch import Tensor
 from .. import draws
 from ..cohort import Atlas, Cohort
 from ..cohort.cohort import UNNAMED_CLASSES
+from ..cohort.covariates import ClassNames
 from ..connectome import BlockRule, Connectomes, HarmonisationRule, HarmonisedConnectomes, Harmoniser
 from ..connectome.connectomes import SCANS_AT_A_TIME
 from ..connectome.resampling import ReestimateRequest, clip_block_length, find_design_size
@@ -277,9 +278,10 @@ def check_classes(classes: tuple[str, str], cohort: Cohort, same_names: bool = F
         names = ",".join(classes)
         raise BrioError(f"{cohort.name}: {found}; if they mean the same, import the scans with --class-names {names}")
     theirs, own = (tuple(name.casefold() for name in pair) for pair in (cohort.classes, classes))
-    if cohort.labelled.any() and theirs == own[::-1] and theirs != own:
+    controls = {ClassNames(*pair).controls for pair in (cohort.classes, classes)} - {None}
+    if cohort.labelled.any() and ((theirs == own[::-1] and theirs != own) or len(controls) == 2):
         zero, one = cohort.classes
         raise BrioError(
             f"{cohort.name}: its classes are swapped: 0 is {zero} and 1 is {one}, but the model has {classes[0]} for 0 "
-            f"and {classes[1]} for 1; swap the labels, or leave them out"
+            f"and {classes[1]} for 1; exchange the values of --patient and --control, or leave the labels out"
         )

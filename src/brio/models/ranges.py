@@ -56,7 +56,7 @@ FENCE = 1.5
 FOREIGN_DISTANCE = 0.9
 """Distance from which a scan may be foreign to a model; for most models a smaller one is enough, see `ScanRanges`."""
 
-LEAST_LIKENESS, LEAST_ABOVE_CHANCE, _ORDERS = 0.3, 5.0, 100
+LEAST_LIKENESS, LEAST_ABOVE_CHANCE, _ORDERS = 0.3, 4.0, 100
 """A distant scan is only noisy if its correlation with the mean, corrected for its reliability, is at least the first,
 and this many standard deviations above that of random orders of regions, of which so many are drawn."""
 
@@ -378,3 +378,8 @@ def describe_codes(codes: Iterable[str]) -> str:
     """Count the reasons in the column ``flag`` or ``notes`` of some scans, most common first."""
     counts = pd.Series([code for cell in codes for code in cell.split()], dtype=object).value_counts()
     return ", ".join(f"{REASONS[str(code)]} ({n})" for code, n in counts.items())
+
+
+def find_code(flags: pd.Series, code: str) -> np.ndarray:
+    """Find the scans whose flags contain a code. Shape [n], bool."""
+    return flags.str.split().map(lambda codes: code in codes).to_numpy(dtype=bool)
