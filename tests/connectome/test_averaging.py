@@ -100,7 +100,7 @@ def test_halves_are_halves_of_all_sessions():
 
 def test_what_needs_one_series_is_refused():
     method = make_method("deci")
-    asks = method.needs, method.settings, "method 'deci'"
+    asks = method, "method 'deci'"
     refuse("method 'deci' needs time series, but .* averaged .* --sessions join", check_needs, cohort("average"), *asks)
     check_needs(cohort("join"), *asks)
     averaged = Connectomes(cohort("average"))

@@ -226,7 +226,6 @@ def test_sites_with_the_same_auc_have_no_test():
     assert (judged.answer, judged.reason) == ("Not known", equal.explain_no_claim())
     assert judge_usability(equal, judged) == judged
     assert "same at all 8 sites" in judged.reason
-    assert say("detectable", equal) == "", "too few sites is not why"
 
 
 @pytest.mark.parametrize(

@@ -167,12 +167,6 @@ class Answers:
         detectable = 0.5 + detectable_difference(error, degrees_of_freedom(scores, correction))
         return detectable if detectable <= 1 else None
 
-    @property
-    def has_equal_scores(self) -> bool:
-        """Whether two or more sites all have the same AUC, such as 1, so that no test is possible."""
-        auc = self.arm.summary.auc
-        return self.arm.unit == "site" and auc.n > 1 and auc.interval is None
-
     def explain_no_claim(self, smoke: str = "") -> str:
         """Explain why the results support no claim; empty if they may support one."""
         auc, n_fewest = self.arm.summary.auc, min(self.confusion.of_classes) if self.confusion else None
