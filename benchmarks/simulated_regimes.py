@@ -9,8 +9,8 @@ same network  the same, but the burst is in half of the network that holds the s
 some scans    as misleading, but only half of the scans of that class have the burst
 
 Cohorts of eight sites with 20 participants of each class and 400 frames on average; the last site is the test site.
-Prints a Markdown table: mean AUC over cohorts, and the difference to the first arm, paired over cohorts, with a 95%
-bootstrap interval.
+Prints a Markdown table: mean AUC over cohorts, and the difference to the first arm, paired over cohorts, with its
+95% t interval.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import numpy as np
 
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
-from brio.formatting import WHOLE_PERCENT, format_interval, format_signed
+from brio.formatting import format_interval, format_signed
 from brio.methods import make_method
 from brio.protocol import auc, leave_one_site_out, t_interval
 from brio.training import Run
@@ -70,7 +70,7 @@ def main() -> None:
         scores = np.array([score_arms(arms, REGIMES[regime], seed, args.device) for seed in range(args.cohorts)])
         for k, arm in enumerate(arms):
             gains = scores[:, k] - scores[:, 0]
-            interval = format_interval(t_interval(gains, 0.0), format_signed, WHOLE_PERCENT)  # cohorts are independent
+            interval = format_interval(t_interval(gains, 0.0), format_signed, 100.0)  # cohorts are independent
             cells = [regime, arm, f"{scores[:, k].mean():.1f}", format_signed(gains.mean()), interval]
             print("| " + " | ".join(cells) + " |", flush=True)
 

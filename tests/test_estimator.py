@@ -78,6 +78,17 @@ def cohort_of(scans=X, y=Y, sites=SITES, atlas=None):
 # ---------------------------------------------------------------- learning
 
 
+def test_sites_and_labels_are_read_without_blanks_and_forms():
+    written = np.where(SITES == "site1", np.resize(["site1", "site1 ", " \uff53ite1"], len(SITES)), SITES)
+    model = BrioClassifier(device="cpu", random_state=0).fit(X, Y, sites=written)
+    assert set(model.source_sites_) == set(SITES)
+    named = np.where(SITES == "site1", "nan", SITES)
+    assert "nan" in BrioClassifier(device="cpu", random_state=0).fit(X, Y, sites=named).source_sites_
+    for labels in (["asd", "ASD"], ["1", "1.0"], ["TC", "TC "], ["", "a"]):
+        with pytest.raises(BrioError, match=labels[1]):
+            BrioClassifier().fit(X, np.array(labels)[Y], sites=SITES)
+
+
 def test_it_learns_what_holds_at_new_sites(fitted, ridge, default):
     for model in (fitted, ridge, default):
         assert roc_auc_score(Y_NEW, model.decision_function(X_NEW)) > 0.85

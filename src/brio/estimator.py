@@ -23,6 +23,7 @@ from sklearn.utils.validation import assert_all_finite, check_consistent_length,
 from .cohort import Atlas, Cohort
 from .cohort.cohort import check_participants, format_table, locate_scans
 from .cohort.scans import FC_ONLY, convert_fc, convert_frames, holds_fc, refuse_fc
+from .cohort.values import fold_value
 from .connectome import Connectomes
 from .console import silent
 from .device import resolve_device
@@ -149,6 +150,8 @@ def encode_labels(y: Any) -> tuple[np.ndarray, np.ndarray]:
     classes, label = np.unique(y, return_inverse=True)
     if len(classes) < 2:
         raise BrioError(f"y has only one class ({classes[0]}), but two are needed")
+    if len({*map(fold_value, classes)} - {""}) < 2:
+        raise BrioError(f"y has the labels '{classes[0]}' and '{classes[1]}'; give two different names")
     return classes, label
 
 

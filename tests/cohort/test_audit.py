@@ -403,6 +403,65 @@ def mixed() -> Cohort:
     return of_lengths(lengths, sites, labels)
 
 
+ALIKE = [
+    *[
+        ("1", "1.00"),
+        ("10", "1e1"),
+        ("01", "1"),
+        ("1", "1.0", "01"),
+        ("A", "\u0410"),
+        ("A", "\u0391", "a"),
+        ("NYU", "nyu"),
+    ],
+    *[
+        ("site_1", "site 1"),
+        ("site-01", "site-1"),
+        ("Site1", "site 1", "site-01"),
+        ("S-1-2", "S 1_02"),
+        ("\u0421\u0410", "CA"),
+    ],
+]
+UNLIKE = [
+    ("site1", "site2"),
+    ("site_1_2", "site_12"),
+    ("1", "10"),
+    ("1.5", "15"),
+    ("A", "B"),
+    ("+", "-"),
+    ("北", "南"),
+    ("a1", "1a"),
+]
+
+
+@pytest.mark.parametrize("names", [*ALIKE, *UNLIKE])
+def test_sites_that_may_be_one_are_a_finding(names) -> None:
+    given = cohort(scans(), site=np.resize([*names, "other"], N))
+    result = audit(given)
+    assert set(given.sites) == {*names, "other"}
+    assert result.similar_sites == ((tuple(sorted(names)),) if names in ALIKE else ())
+    assert ("perhaps one site" in format_audit(result)) == (names in ALIKE)
+    assert json.loads(json.dumps(result.to_dict()))["similar_sites"] == [*map(list, result.similar_sites)]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("\u00e9", "e\u0301"), ("A", "\uff21"), ("A", "A "), ("site 1", " site\u00a0\u2003 1"), ("\u212b", "\u00c5")],
+)
+def test_sites_that_are_one_for_certain_are_one(names, tmp_path) -> None:
+    given = cohort(scans(), site=np.resize([*names, "other"], N))
+    assert len(set(given.sites)) == 2
+    assert audit(given).similar_sites == ()
+    assert set(given.save(tmp_path / "cohort").sites) == set(given.sites)
+
+
+def test_a_site_may_be_called_like_a_missing_value(tmp_path) -> None:
+    names = ["NA", "nan", "None", "null"]
+    saved = cohort(scans(), site=np.resize(names, N)).save(tmp_path / "cohort")
+    assert saved.sites.tolist() == np.resize(names, N).tolist()
+    for missing in (None, np.nan, pd.NA, "", " "):
+        refuse("column 'site' is empty in row 5", cohort, scans(), site=[*"ABCD", missing, *"ABCDEFG"] * 4)
+
+
 def test_label_by_site_is_cramers_v_of_two_sites_or_more(mixed: Cohort) -> None:
     result = findings.measure_label_by_site(mixed)
     table = pd.crosstab(mixed.sites, mixed.labels).to_numpy()

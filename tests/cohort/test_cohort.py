@@ -89,6 +89,19 @@ def test_roi_names_stay_text(tmp_path, names):
 # ---------------------------------------------------------------- fingerprint
 
 
+@pytest.mark.parametrize(
+    "classes",
+    [("HC", "HC"), ("HC", "hc "), ("\u00e9", "e\u0301"), ("AB", "\uff21B"), ("1", "1.0"), ("", "a"), ("a", "b", "c")],
+)
+def test_two_classes_have_two_names(classes):
+    refuse("two different names", cohort, classes=classes)
+
+
+@pytest.mark.parametrize("names", [("Zo\u0308e", "Zöe"), ("Ann\u00a0B", "Ann B"), ("\uff21B", "AB"), ("Ann ", "Ann")])
+def test_one_participant_under_two_forms_of_a_name_is_refused(names):
+    refuse(names[1], cohort, participant_id=[*names, *IDS[2:]])
+
+
 def test_fingerprint_changes_with_anything_that_counts():
     nudged = scans()
     nudged[5][-1, -1] = np.nextafter(nudged[5][-1, -1], np.float32(np.inf))

@@ -17,7 +17,7 @@ from brio.cohort import Atlas, Cohort
 from brio.cohort.readers import import_cohort
 from brio.cohort.readers.series import parse_float
 from brio.cohort.simulate import Simulation, simulate
-from brio.cohort.values import is_formula
+from brio.cohort.values import compare_classes, is_formula
 from brio.console import say
 from brio.drawing import make_panels, render_figure
 from brio.errors import find_control
@@ -48,6 +48,23 @@ def test_a_formula_begins_with_its_mark_and_is_no_number(text, mark):
 )
 def test_a_formula_does_not_hide_behind_blanks_or_wide_marks(name):
     assert is_formula(name)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "own", "compared"),
+    [
+        (("Control ", "PATIENT"), ("control", "patient"), "same"),
+        (("patient", "CONTROL"), ("control", "patient"), "swapped"),
+        (("female", "Männlich"), ("F", "M"), "same"),
+        (("male", "w"), ("F", "M"), "swapped"),
+        (("1.0", "2"), ("1", "2.00"), "same"),
+        (("2", "1"), ("1", "2"), "swapped"),
+        (("HC", "MDD"), ("control", "patient"), "other"),
+        (("f", "x"), ("female", "x"), "other"),  # no sexes
+    ],
+)
+def test_class_names_are_compared_as_values_are(theirs, own, compared):
+    assert compare_classes(theirs, own) == compare_classes(own, theirs) == compared
 
 
 NAMES = {"participant_id": "p1", "site": "A", "label": "MDD", "handedness": "right", "column": "notes", "roi": "d"}

@@ -6,14 +6,18 @@ import hypothesis
 import numpy as np
 import pandas as pd
 import pytest
-from file_layouts import check, check_scans, refuse
+from file_layouts import check, check_scans, refuse, write_study
 from hypothesis import given
 from hypothesis import strategies as st
 
 import brio
 from brio.cohort import Cohort, audit, relabel
-from brio.cohort.covariates import describe_question, read_covariates
+from brio.cohort.covariates import describe_labels, read_covariates
+from brio.cohort.readers import import_cohort
 from brio.cohort.simulate import Simulation, simulate
+from brio.cohort.values import normalise_text
+from brio.errors import BrioError
+from brio.jobs import JobSpec
 from made_cohorts import rebuild
 
 
@@ -72,14 +76,14 @@ def test_those_without_a_value_and_small_sites_are_left_out_and_counted(cohort):
     assert "site02" not in asked.sites
     assert not set(cohort.ids[:3]) & set(asked.ids)
     n = int((cohort.sites == "site02").sum())
-    told = describe_question(asked)
+    told = describe_labels(asked)
     assert (
         f"left out: 3 participants without sex and {n} participants at sites with fewer than 5 participants in either"
         in told
     )
     assert "(site02)" in told
-    assert f"M ({asked.labels.sum()} participants) or F ({(1 - asked.labels).sum()} participants)" in told
-    assert describe_question(cohort) == ""
+    assert f"'M' ({asked.labels.sum()}); F = 0: 'F' ({(1 - asked.labels).sum()})" in told
+    assert "left out" not in describe_labels(cohort)
 
 
 def test_values_may_be_words_or_numbers(cohort):
@@ -90,6 +94,77 @@ def test_values_may_be_words_or_numbers(cohort):
     asked = relabel(given, "group", min_class=0)
     check(asked, classes=("group 1", "group 2"), labels=np.arange(len(cohort)) % 2)
     assert relabel(given, "group=2").labels.tolist() == relabel(given, "group").labels.tolist()
+
+
+def repeat(values: list[str], cohort: Cohort) -> np.ndarray:
+    return np.resize(np.array(values, dtype=object), len(cohort))
+
+
+@pytest.mark.parametrize(
+    ("question", "values"),
+    [
+        *[(f"hand={asked}", ["left", "Left", "LEFT", "right"]) for asked in ("left", "Left", "LEFT", "lEFT")],
+        ("hand", ["left", "Left"]),
+        ("hand", ["left", "Left", "right"]),
+        ("hand=asd", ["ASD", "asd", "TC"]),
+        ("hand=x", ["X", "x"]),
+        ("hand=straße", ["Straße", "STRASSE", "Weg"]),
+        ("hand=1", ["1", "1.0", "unknown"]),
+        ("hand=0.5", ["0.5", ".50", "unknown"]),
+    ],
+)
+def test_a_word_in_several_spellings_is_refused_with_their_counts(cohort, question, values):
+    written = repeat(values, cohort)
+    spellings = [value for value in dict.fromkeys(values) if value not in ("right", "TC", "Weg", "unknown")]
+    with pytest.raises(BrioError) as error:
+        relabel(with_column(cohort, hand=written), question, 0)
+    assert all(f"'{value}' ({int((written == value).sum())})" in str(error.value) for value in spellings)
+
+
+@pytest.mark.parametrize(
+    ("question", "values", "ones"),
+    [
+        ("hand=right", ["left", "Left", "right"], ["right"]),  # spellings that are not asked about
+        ("hand=Café Mond", ["CAFE\u0301  MOND", "b"], ["CAFE\u0301  MOND"]),
+        ("hand=ＡＢ", ["ab", "c"], ["ab"]),
+        ("hand=ab", ["ＡＢ ", "ab\u00a0c"], ["ＡＢ "]),
+        ("dose=1", ["1", "1.0", "1.00", "1e0", "2"], ["1", "1.0", "1.00", "1e0"]),
+        ("dose=1.00", ["1", "2.50", "10"], ["1"]),
+        ("dose=01", ["01", "1", "2"], ["01"]),
+        ("dose=14.5", ["14.5", "14.50", "15"], ["14.5", "14.50"]),
+        ("sex=M", ["M", "male", "Male ", "männlich", "homme", "F"], ["M", "male", "Male ", "männlich", "homme"]),
+        ("sex=female", ["m", "F", "w", "Weiblich", "MUJER"], ["F", "w", "Weiblich", "MUJER"]),
+        ("sex", ["f", "Mann", "woman"], ["Mann"]),
+        ("dose", ["9", "10", "9.0"], ["10"]),
+        ("dose", ["b", "10"], ["b"]),
+    ],
+)
+def test_values_are_read_as_people_mean_them(cohort, question, values, ones):
+    written = repeat(values, cohort)
+    asked = relabel(with_column(cohort, **{question.split("=")[0]: written}), question, 0)
+    assert asked.labels.tolist() == np.isin(written, ones).astype(int).tolist()
+    counts = {value: int((written == value).sum()) for value in values}
+    told = describe_labels(asked)
+    assert all(f"'{normalise_text(value)}' ({n})" in told for value, n in counts.items())
+
+
+def test_sites_are_named_in_any_form_of_letters(cohort):
+    spec = JobSpec(cohort, methods=["ridge"], leave_out="\uff53ite01 ", folds=[" site02"])
+    assert (spec.leave_out, spec.folds) == (("site01",), ("site02",))
+    assert "site01" not in spec.relabel(cohort).sites
+
+
+def test_what_made_each_label_is_known_after_an_import(tmp_path):
+    groups = ["1", "1.0", "2", "3"]
+    rows = [f"p{i},{'AB'[i % 2]},{groups[i % 4]}" for i in range(16)]
+    src = write_study(tmp_path / "study", [f"p{i}" for i in range(16)], header="participant_id,site,dx", rows=rows)
+    cohort = import_cohort("table", src, tmp_path / "out", label_column="dx", patient=["1", "3"], control="2")
+    patients, controls = describe_labels(cohort).split(";")
+    assert all(text in patients for text in ("'1' (4)", "'1.0' (4)", "'3' (4)"))
+    assert "'2' (4)" in controls
+    patients, controls = describe_labels(cohort.select(np.arange(8))).split(";")
+    assert "6 participants" in patients
+    assert "2 participants" in controls
 
 
 def test_a_participant_has_one_label_whatever_the_sessions_say():
@@ -119,16 +194,20 @@ def test_scans_without_a_diagnosis_can_be_asked_for_their_age(cohort):
         ("site", "'site' cannot be used as a question"),
         ("label=1", "'label' cannot be used as a question"),
         ("age>old", "'old' is not a number; write 'age>NUMBER' or 'age>site-median'"),
+        *[(f"age>{odd}", "is not a number") for odd in ("1_4", "14,5", "1/2", "nan", "inf", "0x10", "2020-01-05", "٣")],
         ("sex>1", "correct this value and import again, or ask 'sex="),
         ("age", "values (.*), but a question needs two classes; ask 'age>NUMBER'"),
         ("age>300", "leaves only one class: no participant is in class 'age above 300'"),
         ("age>1", "in class 'age up to 1'"),
+        ("uid=12345678901234567.0", "12345678901234567"),
+        ("uid=12345678901234566", "12345678901234567"),
         ("sex=X", "no participant has the value 'X' in column 'sex'; this column contains F, M"),
         ("age>39", "leaves no site with at least 5 participants in each class; .*audit.min_class"),
     ],
 )
 def test_questions_that_cannot_be_asked(cohort, question, told):
-    refuse(told, relabel, cohort, question)
+    long = repeat(["12345678901234567", "12345678901234568"], cohort)
+    refuse(told, relabel, with_column(cohort, uid=long), question)
 
 
 def test_what_the_label_is_made_of_is_given_to_no_method(cohort):

@@ -261,11 +261,11 @@ def test_a_scan_that_is_stored_under_two_sessions_is_found_before_it_is_joined(t
 
 
 def test_a_mistyped_label_is_said_to_be_one(tmp_path):
-    rows = ["001,A,MDD", "002,A,HC", "003,B,hc", "004,B,MDD"]
+    rows = ["001,A,MDD", "002,A,HCT", "003,B,HCTS", "004,B,MDD"]
     src = write_study(tmp_path / "study", NUMBERS, header="participant_id,site,dx", rows=rows)
-    cohort = import_cohort("table", src, tmp_path / "out", label_column="dx", patient="MDD", control="HC")
+    cohort = import_cohort("table", src, tmp_path / "out", label_column="dx", patient="MDD", control="HCT")
     assert summarise_import(cohort) == (
-        "3 scans imported, 1 row or file skipped: label 'hc' is neither patient nor control (mistyped 'HC'?) (1); "
+        "3 scans imported, 1 row or file skipped: label 'HCTS' is neither patient nor control (mistyped 'HCT'?) (1); "
         "see 'skipped' in cohort.json"
     )
 
@@ -334,16 +334,39 @@ def test_a_column_of_the_same_meaning_is_suggested_before_one_that_is_spelt_alik
             "'NYU' (2 scans) and 'nyu' (1 scan) count as 2 sites; if they are one site",
         ),
         (["1", "1.0", "01", "2"], "count as 3 sites; if they are one site"),
+        (["10", "1e1", "B", "B"], "count as 2 sites; if they are one site"),
+        (["site_1", "site 1", "Site-01", "Site2"], "count as 3 sites; if they are one site"),
+        (["A", "\u0410", "B", "B"], "count as 2 sites; if they are one site"),
     ],
 )
 def test_sites_that_are_one_written_in_two_ways_get_a_warning(tmp_path, sites, words):
     rows = [f"{person},{site},{i % 2}" for i, (person, site) in enumerate(zip(PEOPLE, sites, strict=True))]
     src = write_study(tmp_path / "study", rows=rows)
     cohort = import_cohort("table", src, tmp_path / "out")
-    assert cohort.sites.tolist() == sites
+    assert cohort.sites.tolist() == [" ".join(site.split()) for site in sites]
     (warning,) = cohort.provenance["warnings"]
     assert words in warning
     assert json.loads((tmp_path / "out" / "cohort.json").read_text())["provenance"]["warnings"] == [warning]
+
+
+def test_a_site_that_reads_like_a_missing_value_is_said(tmp_path):
+    sites = ["NA", "e\u0301", "\u00e9", "B", "nan", "NA", "n/a", "", "B", "B"]
+    people = [f"p{i}" for i in range(10)]
+    rows = [f"{person},{site},{i % 2}" for i, (person, site) in enumerate(zip(people, sites, strict=True))]
+    cohort = import_cohort("table", write_study(tmp_path / "study", people, rows=rows), tmp_path / "out")
+    assert cohort.sites.tolist() == ["\u00e9", "\u00e9", "B", "B", "B"]
+    told = summarise_import(cohort)
+    assert "'NA' (2)" in told
+    assert "'nan' (1)" in told
+    assert "'site' (2)" in told
+
+
+@pytest.mark.parametrize(("sites", "kept"), [(["None", "1", "2", "2"], 3), (["-", "\u0663", "1", "1"], 4)])
+def test_a_sign_for_a_missing_number_is_said_too(tmp_path, sites, kept):
+    rows = [f"{person},{site},{i // 2}" for i, (person, site) in enumerate(zip(PEOPLE, sites, strict=True))]
+    cohort = import_cohort("table", write_study(tmp_path / "study", rows=rows), tmp_path / "out")
+    assert cohort.sites.tolist() == sites[-kept:]
+    assert ("'None' (1)" in summarise_import(cohort)) == ("None" in sites)
 
 
 def test_the_line_that_tells_excel_the_separator_is_no_header(tmp_path):

@@ -347,7 +347,7 @@ def test_covariates(results, tmp_path):
     table.write_text("ID,Age,Sex,site\nS1-1-0001,30,1,x\nS1-2-0001,,2,x\nS20-1-0007,41,1,y\nS9-1-0001,50,1,z\n")
     given = {"atlas": "aal116", "participants": "covariates.csv"}
     refuse_import(
-        r"column 'Sex' contains the codes 1 \(2 scans\), 2 \(1 scan\); .* --male 1 --female 2",
+        r"column 'Sex' contains the codes '1' \(2\), '2' \(1\); .* --male 1 --female 2",
         results,
         "dpabi",
         **given,

@@ -48,6 +48,7 @@ def test_files_by_name(folder, tmp_path):
         "n_files": 4,
         "skipped": [],
         "rois": "the ROIs have no names",
+        "label_values": [{"0": 2}, {"1": 2}],
     }
 
 
@@ -139,6 +140,9 @@ def test_source_columns_with_our_names_are_kept_apart(folder, tmp_path):
         (["MDD", "SZ", "HC", "BP"], ["MDD", "SZ"], ["HC"], True, [1, 1, 0, None], ("HC", "MDD/SZ")),
         (["MDD", "SZ", "HC", None], ("SZ", "MDD", "SZ"), None, True, [1, 1, 0, None], ("HC", "SZ/MDD")),
         (["3", "1", "2.0"], "3", ["1", "2"], True, [1, 0, 0], ("1/2", "3")),
+        (["mdd", "HC "], "MDD", " hc", True, [1, 0], ("HC", "mdd")),
+        (["1", "1.00", "2e0"], "1", "2", True, [1, 1, 0], ("2", "1")),
+        (["a", "b", "c", "C"], "a", "b", True, [1, 0, None, None], ("b", "a")),
         (["MDD"], "MDD", "HC", False, [1], ("HC", "MDD")),
         (["HC"], "MDD", "HC", False, [0], ("HC", "MDD")),
         ([None, None], "MDD", "HC", False, [None, None], ("HC", "MDD")),
@@ -174,7 +178,9 @@ def test_labels(values, patient, control, required, labels, classes):
         (["a", "b", "c"], ["a", "x"], ["c"], True, "no value 'x' for --patient"),
         (["a", "b", "c", "d"], ["a", "b"], None, True, "each accepts several values"),
         ([None, None], None, None, True, "here is empty in every row"),
-        (["a", "b"], "A", "b", True, "no value 'A' for --patient; the column has 'a' .1., 'b'"),
+        (["a", "b"], "x", "b", True, "no value 'x' for --patient; the column has 'a' .1., 'b'"),
+        (["a", "A", "b"], "a", "b", True, r"'A' \(1\), 'a' \(1\)"),
+        (["a", "A", "b"], "b", None, True, r"'A' \(1\), 'a' \(1\)"),
         (["MDD", "HC"], None, None, False, r"has 'HC' \(1\), 'MDD' \(1\); give the values of both classes"),
         (["MDD", "HC"], "MMD", "HC", False, "has no value 'MMD' for --patient"),
         (["MDD", "BP", "HC"], "MDD", None, False, "give the values of both classes"),

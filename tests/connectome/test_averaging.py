@@ -105,3 +105,11 @@ def test_what_needs_one_series_is_refused():
     check_needs(cohort("join"), *asks)
     averaged = Connectomes(cohort("average"))
     refuse("participant p: .* cannot be cut", estimate_window_connectomes, averaged, 0.5, "first")
+
+
+def test_changes_of_blocks_are_those_of_each_session():
+    """The mean over sessions varies as much as its sessions together, each divided by their number."""
+    averaged, apart = Connectomes(cohort("average")), Connectomes(cohort("all"))
+    own = [apart.find_block_changes(i, 5, 7) / 2 for i in (0, 1)]
+    np.testing.assert_allclose(averaged.find_block_changes(0, 5, 7), np.concatenate(own), atol=1e-6)
+    np.testing.assert_allclose(averaged.find_block_changes(1, 5, 7), apart.find_block_changes(2, 5, 7), atol=1e-6)

@@ -6,7 +6,14 @@ import pytest
 import torch
 
 from brio.cohort.simulate import Simulation, simulate
-from brio.connectome import Connectomes, HarmonisationRule, ReestimateRequest, harmonise_connectomes
+from brio.connectome import (
+    Connectomes,
+    HarmonisationRule,
+    ReestimateRequest,
+    fill_dead,
+    harmonise_connectomes,
+    read_edges,
+)
 from brio.connectome.harmonisation import fit_combat
 from cohort.file_layouts import refuse
 
@@ -105,3 +112,15 @@ def test_re_estimates_go_through_the_same_map(graphs):
         stand = c.alpha + flat._covariates[scan] @ c.beta
         expected = ((x - stand) / c.sigma - c.gamma[e]) / np.sqrt(c.delta[e]) * c.sigma + stand
         np.testing.assert_allclose(mapped[i, 1, u, v].numpy(), expected, atol=1e-5)
+
+
+def test_changes_of_blocks_go_through_the_same_map(graphs):
+    harmonised = harmonise_connectomes(graphs, np.arange(len(graphs) - 3), HarmonisationRule("combat"))
+    for i in (0, len(graphs) - 1):
+        step, change = 1e-3, graphs.find_block_changes(i, 4)
+        alive, scans = graphs.alive[i].expand(4, -1), np.full(4, i)
+        moved = graphs.full[i] + step * torch.from_numpy(change).to(graphs.full)
+        edges = read_edges(fill_dead(moved, alive, harmonised._dead_roi_fill)).double().numpy()
+        expected = (harmonised._harmonise(moved, alive, scans, edges) - harmonised.full[i]) / step
+        np.testing.assert_allclose(harmonised.find_block_changes(i, 4), expected, atol=2e-3)
+        assert np.abs(harmonised.find_block_changes(i, 4) - change).max() > 1e-3

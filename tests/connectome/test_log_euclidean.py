@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.linalg import logm
 
-from brio.connectome import log_connectome
+from brio.connectome import differentiate_log, log_connectome
 from brio.connectome.fc import log_by_chebyshev, log_by_eigenvectors
 
 
@@ -53,3 +53,17 @@ def test_a_matrix_with_a_negative_part_is_left_to_its_axes():
     assert torch.linalg.eigvalsh(R[1])[0] < -0.5
     close(log_by_chebyshev(R, 0.5), log_by_eigenvectors(R, 0.5), 1e-8)
     assert log_by_chebyshev(R, 0.5).isfinite().all()
+
+
+def test_small_changes_are_those_of_the_logarithm():
+    A, step = torch.atanh(0.9 * correlations(3, 7, 40)), 1e-5
+    A[1, 2] = A[1, :, 2] = 0.0  # an ROI without signal: its eigenvalue may coincide with others
+    A -= torch.diag_embed(A.diagonal(dim1=1, dim2=2))
+    change = np.random.default_rng(1).normal(size=(5, 7, 7))
+    change = torch.from_numpy(change + change.transpose(0, 2, 1))
+    change.diagonal(dim1=1, dim2=2).zero_()
+    for one in A:
+        expected = (log_connectome(one + step * change, 0.4) - log_connectome(one - step * change, 0.4)) / (2 * step)
+        close(torch.from_numpy(differentiate_log(one.numpy(), change.numpy(), 0.4)), expected, 1e-6)
+    same = differentiate_log(np.zeros((3, 3)), change[:, :3, :3].numpy(), 0.4)  # equal eigenvalues
+    close(torch.from_numpy(same), 0.6 * change[:, :3, :3], 1e-9)

@@ -204,3 +204,23 @@ def test_a_balanced_re_estimate_is_the_connectome_of_its_frames():
         for k in range(K):
             x = graphs.scan(i)[index[0, k, : size[0]]]
             torch.testing.assert_close(A[i, k], psi(x - x.mean(0), torch.tensor(len(x))), atol=2e-5, rtol=1e-5)
+
+
+def test_changes_of_blocks_have_the_variance_of_drawn_re_estimates():
+    """In closed form for statistics that are linear in the frames; Fisher z of many frames nearly are."""
+    rng, n_frames, length = np.random.default_rng(3), 400, 9
+    x = np.cumsum(rng.normal(size=(n_frames, 5)), axis=0)
+    x = x[4:] - x[:-4] + rng.normal(size=(n_frames - 4, 1))  # correlated in time and over ROIs
+    graphs = Connectomes(Cohort.from_scans([x, x[::-1]], site=["A", "A"], label=[0, 1]), dtype=torch.float64)
+    request = ReestimateRequest(np.array([0]), np.array([length]), 0, 0, 4000)
+    ((_, drawn),) = graphs.iterate_reestimates(request)
+    weights = rng.normal(size=(20, 5, 5))
+    expected = np.einsum("wuv,kuv->kw", weights, drawn[0].numpy()).var(axis=0)
+    assert expected.max() > 2 * expected.min()
+    for count, tolerance in ((len(x), 0.1), (len(x) // 3, 0.15)):
+        change = graphs.find_block_changes(0, count, length)
+        assert change.shape == (count, 5, 5)
+        np.testing.assert_allclose(np.diagonal(change, axis1=1, axis2=2), 0.0, atol=1e-9)
+        found = np.square(np.einsum("wuv,kuv->kw", weights, change)).sum(axis=0)
+        np.testing.assert_allclose(found, expected, rtol=tolerance)
+    assert graphs.find_block_changes(0, 4).shape == (4, 5, 5)  # blocks of 20 frames

@@ -31,7 +31,7 @@ def place(tmp_path_factory):
 def asked(brio, place, tmp_path_factory):
     out = tmp_path_factory.mktemp("asked") / "out"
     said = brio("run", place, *ASK, *RIDGE, "--out", out).succeed()
-    assert "labels: age above site median (" in said.out
+    assert "labels: age above site median = 1" in said.out
     assert "because it defines the label" in said.out
     return out
 

@@ -320,6 +320,8 @@ def test_strange_scans_have_a_flag_or_a_note_with_the_reason(ridge, new_scans):
 def test_exchanged_classes_are_refused_and_other_names_are_said_where_there_are_labels(ridge, cohort):
     turned = replace(cohort.select([0, 1, 30]), classes=("Patient", "control"))
     refuse("its classes are swapped: 0 is Patient and 1 is control", predict, ridge, turned)
+    sexes = replace(ridge, classes=("F", "M"))
+    refuse("its classes are swapped", predict, sexes, replace(turned, classes=("male", "female")))
     bare = replace(turned, participants=turned.participants.drop(columns="label"))
     assert len(predict(ridge, bare).table) == 3
     for classes, warned in ((("control", "Patient"), False), (("0", "1"), False), (("control", "depression"), True)):

@@ -22,7 +22,16 @@ from ..formatting import format_count
 from ..storage import NewFile, check_stored, create_whole_folder, write_new, write_sums
 from .atlas import Atlas
 from .scans import SCAN_ID, are_transposed, convert_frames, holds_fc, name_repeated_scans, refuse_fc
-from .values import MISSING, check_numbers, convert_column, refuse_unsafe_cells, refuse_unsafe_names
+from .values import (
+    MISSING,
+    check_numbers,
+    convert_column,
+    normalise_text,
+    read_class_names,
+    read_numbers,
+    refuse_unsafe_cells,
+    refuse_unsafe_names,
+)
 
 FORMAT = 1  # version of the folder layout
 FRAMES, PARTICIPANTS, ATLAS, HEADER = "frames.npy", "participants.tsv", "atlas.tsv", "cohort.json"
@@ -83,14 +92,22 @@ def check_participants(table: pd.DataFrame, where: str, labels_required: bool = 
             raise BrioError(f"{where}: has no column '{column}'; its columns are {', '.join(map(str, table.columns))}")
     refuse_unsafe_cells(table, where)
     table = table.copy()
+    for column in table.columns.difference(["participant_id", SCAN_ID]):
+        table[column] = table[column].map(lambda cell: normalise_text(cell) if isinstance(cell, str) else cell)
     for column in table.columns.intersection(["participant_id", "site"]):
         empty = table[column].isna() | (table[column].astype(str).str.strip() == "")
         if empty.any() and column in required:
             row = int(np.flatnonzero(empty)[0]) + 1
             raise BrioError(f"{where}: column '{column}' is empty in row {row}; every scan needs a {column}")
         table[column] = table[column].astype(str).mask(empty, "")
+    spelled: dict[str, str] = {}
+    for participant in table["participant_id"].unique():
+        other = spelled.setdefault(normalise_text(participant), participant)
+        if other != participant:
+            problem = f"participants '{other}' and '{participant}' differ only in blanks or in the form of letters"
+            raise BrioError(f"{where}: {problem}; give them different names, or keep one")
     if "label" in table:
-        labels = pd.to_numeric(table["label"], errors="coerce")
+        labels = read_numbers(table["label"])
         invalid = ~labels.isin([0, 1]) & (labels_required | find_filled(table, "label"))
         if invalid.any():
             participant, label = table.loc[invalid, ["participant_id", "label"]].iloc[0]
@@ -102,7 +119,7 @@ def check_participants(table: pd.DataFrame, where: str, labels_required: bool = 
     table = name_repeated_scans(table, where)
     check_numbers(table, where, TEXT_COLUMNS)
     for column in table.columns.intersection(["age", "mean_fd"]):
-        numbers = pd.to_numeric(table[column], errors="coerce").to_numpy(dtype=float)
+        numbers = read_numbers(table[column]).to_numpy()
         codes = (numbers <= -99) | np.isin(numbers, [999, 9999])  # -99, -999, -9999 as well
         texts = find_filled(table, column) & np.isnan(numbers)
         if 2 * texts.sum() >= find_filled(table, column).sum():  # not a column of numbers, such as ranges of age
@@ -288,6 +305,7 @@ def _format_range(values: np.ndarray, unit: str, none: str) -> str:
 
 # Column of a cohort under another question (`brio.cohort.relabel`): the class of the label before it.
 FORMER_LABEL = "former_label"
+LABEL_VALUES = "label_values"  # entry of the provenance: the values that made each label at import, with their counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -358,7 +376,7 @@ class Cohort:
 
     def _repr_html_(self) -> str:
         """Summarise the cohort as an HTML table, which notebooks display."""
-        tr = pd.to_numeric(self.participants.get("tr", pd.Series(dtype=float)), errors="coerce")
+        tr = read_numbers(self.participants.get("tr", pd.Series(dtype=float)))
         facts = {
             "scans": str(len(self)),
             "ROIs": f"{self.n_rois} ({self.atlas.name})",
@@ -548,6 +566,7 @@ class Cohort:
         """
         if len(scans) == 0:
             raise BrioError("no scans were given")
+        classes = read_class_names(classes, "classes")
         ids = [f"s{i + 1:05d}" for i in range(len(scans))] if participant_id is None else list(participant_id)
         arguments = {"site": site, "label": label, "participant_id": ids, "session": session, "covariates": covariates}
         for argument, values in arguments.items():

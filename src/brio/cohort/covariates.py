@@ -12,15 +12,24 @@ import pandas as pd
 
 from ..errors import BrioError, nearest
 from ..formatting import format_count
-from .cohort import FORMER_LABEL, REQUIRED_COLUMNS, TEXT_COLUMNS, UNNAMED_CLASSES, Cohort, find_filled
+from .cohort import FORMER_LABEL, LABEL_VALUES, REQUIRED_COLUMNS, TEXT_COLUMNS, UNNAMED_CLASSES, Cohort, find_filled
 from .scans import index_participants, require_repetition_time
-from .values import shorten_list
+from .values import (
+    ColumnValues,
+    list_counts,
+    means_sex,
+    normalise_text,
+    parse_number,
+    read_numbers,
+    read_sex,
+    shorten_list,
+    write_value,
+)
 
 # Column of the participants table for each covariate.
 COVARIATE_COLUMNS = {"sex": "sex", "age": "age", "motion": "mean_fd"}
 
-# How a sex may be written, in lower case, and its number.
-SEX_CODES = {"f": 0.0, "female": 0.0, "w": 0.0, "woman": 0.0, "m": 1.0, "male": 1.0, "man": 1.0}
+_SEX_NUMBERS = {"F": 0.0, "M": 1.0}
 _MAY_BE_MISSING = {"motion"}
 LARGEST_COVARIATE = 1e6  # largest age or motion, in whatever unit, that is taken for one
 
@@ -80,7 +89,7 @@ def _read_column(cohort: Cohort, name: str, requester: str, instead: str, may_be
 
 def _convert_numbers(values: pd.Series, names: np.ndarray, what: str, remedy: str) -> pd.Series:
     """Convert values to numbers; text that is not a number, and infinite values, are refused, not taken as missing."""
-    numbers = pd.to_numeric(values, errors="coerce").astype(float)
+    numbers = read_numbers(values)
     unusable = (values.notna() & ~(numbers.abs() <= LARGEST_COVARIATE)).to_numpy()
     if unusable.any():
         problem = "not a number" if numbers[unusable].isna().iloc[0] else f"beyond {LARGEST_COVARIATE:,.0f}"
@@ -91,9 +100,8 @@ def _convert_numbers(values: pd.Series, names: np.ndarray, what: str, remedy: st
 
 def _convert_sex(values: pd.Series, names: np.ndarray, what: str) -> pd.Series:
     """Convert a sex to its number."""
-    text = values.astype("string").str.strip().str.lower()
-    codes = text.map(SEX_CODES).astype(float)
-    unknown = (text.notna() & codes.isna()).to_numpy()
+    codes = values.map(lambda sex: _SEX_NUMBERS.get(read_sex(sex) or ""), na_action="ignore").astype(float)
+    unknown = (values.notna() & codes.isna()).to_numpy()
     if unknown.any():
         value = values[unknown].iloc[0]
         remedy = "write F or M in the participants table, or give --male and --female, and import again"
@@ -106,8 +114,7 @@ def read_repetition_times(cohort: Cohort, requester: str) -> np.ndarray:
 
     Shapes: returns [N].
     """
-    stated = cohort.participants.get("tr", pd.Series(np.nan, cohort.participants.index))
-    tr = pd.to_numeric(stated, errors="coerce").to_numpy(dtype=float)
+    tr = read_numbers(cohort.participants.get("tr", pd.Series(np.nan, cohort.participants.index))).to_numpy()
     if np.isnan(tr).any():
         lack = f"scan {cohort.ids[np.isnan(tr)][0]} has no value"
         if "tr" not in cohort.participants:
@@ -195,8 +202,7 @@ class ClassNames:
     @property
     def are_sexes(self) -> bool:
         """Whether the classes are the two sexes."""
-        codes = {SEX_CODES.get(name.strip().lower()) for name in (self.negative, self.positive)}
-        return len(codes) == 2 and None not in codes
+        return {read_sex(self.negative), read_sex(self.positive)} == {*_SEX_NUMBERS}
 
 
 SITE_MEDIAN = "site-median"
@@ -219,8 +225,7 @@ def relabel(cohort: Cohort, question: str, min_class: int = 5) -> Cohort:
         hint = nearest(column, offered) if offered else "the table has no covariates; add one and import again"
         raise BrioError(f"the participants table of cohort '{cohort.name}' has no column '{column}'; {hint}")
     first, member = index_participants(cohort.participant_ids)
-    filled = find_filled(cohort.participants, column)
-    filled &= (cohort.participants[column].astype(str).str.strip() != "").to_numpy()
+    filled = (cohort.participants[column].map(write_value) != "").to_numpy()
     values = cohort.participants[column][filled].groupby(member[filled]).first().reindex(range(len(first)))
     sites, participants = cohort.sites[first], cohort.participant_ids[first]
     if sign == ">":
@@ -243,7 +248,7 @@ def relabel(cohort: Cohort, question: str, min_class: int = 5) -> Cohort:
     if cohort.labelled.all() and "label" in table:
         table[FORMER_LABEL] = [cohort.classes[k] for k in table["label"]]
     table["label"] = label[member][scans].astype(np.int64)
-    text = f"{column}{sign or ''}{asked or ''}"
+    text, members = f"{column}{sign or ''}{asked or ''}", values.map(write_value)
     asks = {
         "question": text,
         "column": column,
@@ -251,6 +256,7 @@ def relabel(cohort: Cohort, question: str, min_class: int = 5) -> Cohort:
         "small_sites": small,
         "at_small_sites": int((known & ~used).sum()),
         "min_class": min_class,
+        "values": [] if sign == ">" else [members[used & (label == k)].value_counts().to_dict() for k in (0, 1)],
     }
     digest = hashlib.sha256("\n".join([cohort.fingerprint, text, *classes, *cohort.ids[scans]]).encode())
     digest.update(table["label"].to_numpy().astype("<i8").tobytes())
@@ -278,14 +284,22 @@ def leave_out_sites(cohort: Cohort, names: Sequence[str]) -> Cohort:
     return cohort.select(~left_out)
 
 
-def describe_question(cohort: Cohort) -> str:
-    """Describe the question of a cohort made by :func:`relabel`, and who is left out; empty for any other cohort."""
+def describe_labels(cohort: Cohort) -> str:
+    """Describe the classes of a cohort, with the values that made them and whom a question leaves out."""
     asks = cohort.provenance.get("label")
-    if not isinstance(asks, dict):
-        return ""
+    asks = asks if isinstance(asks, dict) else {}
+    made_by = (asks or cohort.provenance).get("values" if asks else LABEL_VALUES) or [{}, {}]
+    names = ClassNames() if cohort.classes == UNNAMED_CLASSES else ClassNames(*cohort.classes)
     counts = np.bincount(cohort.labels[index_participants(cohort.participant_ids)[0]], minlength=2)
-    parts = [f"{name} ({format_count(n, 'participant')})" for name, n in zip(cohort.classes, counts, strict=True)]
-    sentence = f"labels: {parts[1]} or {parts[0]}"
+    parts = []
+    for k, name in ((1, names.positive), (0, names.negative)):
+        listing, all_counted = list_counts(made_by[k]), sum(made_by[k].values()) == counts[k]
+        count = format_count(counts[k], "participant")
+        parts.append(f"{name} = {k}: {listing if all_counted else count}")
+        parts[-1] += f" (at import: {listing})" if listing and not all_counted else ""
+    sentence = f"labels: {'; '.join(parts)}"
+    if not asks:
+        return sentence
     left_out = []
     if asks["without_value"]:
         left_out.append(f"{format_count(asks['without_value'], 'participant')} without {asks['column']}")
@@ -309,44 +323,36 @@ def _compare_numbers(column: str, values: pd.Series, asked: str, sites: np.ndarr
     if asked == SITE_MEDIAN:
         limit, name = numbers.groupby(sites).transform("median"), "site median"
     else:
-        try:
-            limit, name = float(asked), asked
-        except ValueError:
-            raise BrioError(f"'{asked}' is not a number; write '{column}>NUMBER' or '{column}>{SITE_MEDIAN}'") from None
+        limit, name = parse_number(normalise_text(asked)), asked
+        if limit is None:
+            raise BrioError(f"'{asked}' is not a number; write '{column}>NUMBER' or '{column}>{SITE_MEDIAN}'")
     label = np.where(numbers.notna(), numbers > limit, -1).astype(np.int64)
     return label, (f"{column} up to {name}", f"{column} above {name}")
 
 
 def _compare_values(column: str, values: pd.Series, asked: str | None, participants: np.ndarray) -> Answer:
     """Assign label 1 to a value and 0 to others, or 0 and 1 to the two values of a column; -1 if there is no value."""
-    text = values.map(_write_value, na_action="ignore").astype(object)
     if column == "sex" and asked is None:
-        return _convert_sex(text, participants, "sex").fillna(-1).to_numpy(dtype=np.int64), ("F", "M")
-    distinct = sorted(set(text.dropna()))
+        return _convert_sex(values, participants, "sex").fillna(-1).to_numpy(dtype=np.int64), ("F", "M")
+    read = ColumnValues(values, f"column '{column}'", means_sex(column))
+    names = {read.name(value): value for value in read.spellings}
     if asked is None:
-        if len(distinct) != 2:
+        read.refuse_spellings(read.spellings)
+        if len(names) != 2:
             held = (
-                f"{format_count(len(distinct), 'value')} "
-                f"({shorten_list(distinct, _MOST_SHOWN) or 'all cells are empty'})"
+                f"{format_count(len(names), 'value')} "
+                f"({shorten_list(sorted(names), _MOST_SHOWN) or 'all cells are empty'})"
             )
-            is_continuous = pd.to_numeric(text, errors="coerce").notna().sum() == text.notna().sum()
-            compared = f"{column}>NUMBER' or '{column}>{SITE_MEDIAN}" if is_continuous else f"{column}=VALUE"
-            remedy = f"ask '{compared}'" if len(distinct) > 2 else "ask about another column"
+            compared = f"{column}>NUMBER' or '{column}>{SITE_MEDIAN}" if read.are_numbers else f"{column}=VALUE"
+            remedy = f"ask '{compared}'" if len(names) > 2 else "ask about another column"
             raise BrioError(f"column '{column}' has {held}, but a question needs two classes; {remedy}")
-        one, classes = distinct[1], (f"{column} {distinct[0]}", f"{column} {distinct[1]}")
+        zero, one = sorted(names, key=float if read.are_numbers else None)
+        classes = (f"{column} {zero}", f"{column} {one}")
+        found: str | None = names[one]
     else:
-        found = [value for value in distinct if value.casefold() == _write_value(asked).casefold()]
-        if not found:
-            held = shorten_list(distinct, _MOST_SHOWN) or "no value"
+        found = read.find(asked)
+        if found is None:
+            held = shorten_list(sorted(names), _MOST_SHOWN) or "no value"
             raise BrioError(f"no participant has the value '{asked}' in column '{column}'; this column contains {held}")
-        one, classes = found[0], (f"{column} other than {found[0]}", f"{column} {found[0]}")
-    return np.where(text.notna(), text == one, -1).astype(np.int64), classes
-
-
-def _write_value(value: object) -> str:
-    """Write a value as people do: a whole number without decimals, text without blanks around it."""
-    try:
-        number = float(str(value))
-    except ValueError:
-        return str(value).strip()
-    return str(int(number)) if number.is_integer() else repr(number)
+        classes = (f"{column} other than {read.name(found)}", f"{column} {read.name(found)}")
+    return np.array([-1 if value is None else int(value == found) for value in read.values]), classes

@@ -9,7 +9,6 @@ extended by its mirror image at both ends. Nothing is learned from data.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +17,7 @@ from torch import Tensor
 
 from .. import draws
 from ..cohort import Cohort
-from ..cohort.scans import clean_scan, find_live_rois, find_valid_frames, hash_scan, holds_fc, require_frames
+from ..cohort.scans import clean_scan, find_live_rois, find_valid_frames, holds_fc, require_frames
 from ..device import chunk_budget, find_free_memory, resident_budget
 from ..errors import BrioError
 from ..formatting import format_count
@@ -265,12 +264,14 @@ class Connectomes:
         scale = resampling.find_design_scale(blocks, own.n_frames, request.K)
         return np.bincount(own.owner, scale) / own.n_sessions
 
-    def address_by_content(self) -> Connectomes:
-        """Return the same connectomes with draws that depend on the frames of a scan instead of its name."""
-        copied = copy(self)
-        copied.ids = draws.addresses(hash_scan(self.cohort.scan(i)) for i in range(len(self)))
-        copied._horizons = {}
-        return copied
+    def find_block_changes(self, i: int, count: int, block_length: int | None = None) -> np.ndarray:
+        """Return :func:`~brio.connectome.resampling.find_block_changes` of each session over which scan i is averaged.
+
+        Shapes: returns [count * sessions, P, P].
+        """
+        sessions = self._split_sessions(i, self.scan(i).cpu().numpy())
+        changes = [resampling.find_block_changes(x, count, block_length) for x in sessions]
+        return np.concatenate(changes) / len(sessions)
 
     def _draw_keys(self, request: ReestimateRequest) -> np.ndarray:
         """Key of the draws of each scan, int64; of a balanced design its stride."""

@@ -234,6 +234,22 @@ def log_by_eigenvectors(R: Tensor, shrinkage: float) -> Tensor:
     return (axes * size.unsqueeze(-2)) @ axes.mT
 
 
+def differentiate_log(A: np.ndarray, change: np.ndarray, shrinkage: float) -> np.ndarray:
+    """Compute the change of :func:`log_connectome` for small changes of Fisher z (Daleckii & Krein 1965).
+
+    Shapes: A [P, P], change [n, P, P]; returns [n, P, P].
+    """
+    R = np.tanh(A.astype(np.float64))
+    np.fill_diagonal(R, 1.0)
+    size, axes = np.linalg.eigh(R)
+    size = 1.0 + (1.0 - shrinkage) * (size.clip(0.0) - 1.0)
+    gap = size[:, None] - size
+    close = np.abs(gap) < 1e-8 * size
+    slope = np.where(close, 1.0 / size, np.log1p(gap / size) / np.where(close, 1.0, gap))
+    slope, axes, scale = (x.astype(change.dtype) for x in (slope, axes, (1.0 - shrinkage) * (1.0 - R**2)))
+    return np.asarray(axes @ (axes.T @ (change * scale) @ axes * slope) @ axes.T)
+
+
 def log_by_chebyshev(R: Tensor, shrinkage: float) -> Tensor:
     """Compute log((1 - s) R + s I) by matrix products alone, which is many times faster on a GPU.
 

@@ -257,6 +257,14 @@ class HarmonisedConnectomes(Connectomes):
             edges = _read_filled_edges(flat, alive, self._dead_roi_fill)
             yield chunk, self._harmonise(flat, alive, scans, edges).unflatten(0, A.shape[:2])
 
+    def find_block_changes(self, i: int, count: int, block_length: int | None = None) -> np.ndarray:
+        """Return the changes of harmonised connectomes: effects are linear in a scan's edges, up to a constant."""
+        change = torch.from_numpy(super().find_block_changes(i, count, block_length))
+        scans = np.full(len(change), i)
+        alive, edges = self.alive[i].cpu().expand(len(change), -1), read_edges(change).numpy()
+        moved, still = (self._harmonise(change, alive, scans, x) for x in (edges, np.zeros_like(edges)))
+        return np.asarray((moved - still).numpy())
+
     def _harmonise(self, A: Tensor, alive: Tensor, scans: np.ndarray, edges: np.ndarray) -> Tensor:
         """Symmetric matrices of harmonised edges, zero rows for dead ROIs. Shape [n, P, P]."""
         known = None if self._covariates is None else self._covariates[scans]

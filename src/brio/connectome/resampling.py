@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from ..cohort import Cohort
 from ..cohort.scans import read_session_frames
 from ..draws import draw_uniform_tensor
 from ..errors import BrioError
-from .fc import psi, reestimate_fc
+from .fc import LARGEST_CORRELATION, psi, reestimate_fc
 
 NO_GAPS: Mapping[int, np.ndarray] = {}
 
@@ -167,6 +168,27 @@ def reestimate(
     if size.min() < width:
         x *= (torch.arange(width, device=x.device) < n[:, None])[:, None, :, None]
     return psi(x, n[:, None].expand(-1, n_reestimates))
+
+
+def find_block_changes(x: np.ndarray, count: int, block_length: int | None) -> np.ndarray:
+    """Compute how blocks of a scan change its Fisher z, to first order.
+
+    Blocks start evenly over the scan, which is a circle; by default, they are as long as the square root of the scan
+    (Flegal & Jones, Ann Stat 2010). The sum of the squares of w' change is the variance of w' A over the circular
+    moving-block resamples of Eq. (2), in closed form: nothing is drawn.
+
+    Shapes: x [T, P], standardised; returns [count, P, P].
+    """
+    n = len(x)
+    length = min(n, block_length or math.isqrt(n - 1) + 1)
+    index = (np.arange(count)[:, None] * n // count + np.arange(length)) % n
+    R = x.T @ x / n
+    blocks = x[index]
+    change = blocks.mT @ blocks / length - R
+    own = np.diagonal(change, axis1=1, axis2=2) / 2
+    change -= R * (own[:, :, None] + own[:, None, :])
+    steepness = 1.0 / (1.0 - R.clip(-LARGEST_CORRELATION, LARGEST_CORRELATION) ** 2)  # of Fisher z
+    return np.asarray(change * (steepness * np.sqrt(length / (n * count)).astype(x.dtype)))
 
 
 @dataclass(frozen=True)

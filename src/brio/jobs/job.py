@@ -20,7 +20,7 @@ import numpy as np
 from .. import protocol
 from ..cohort import Audit, Cohort, audit
 from ..cohort.cohort import find_filled
-from ..cohort.covariates import COVARIATE_COLUMNS, describe_question, list_known_covariates, read_covariates
+from ..cohort.covariates import COVARIATE_COLUMNS, describe_labels, list_known_covariates, read_covariates
 from ..cohort.scans import holds_fc
 from ..connectome import HarmonisationRule, require_covariates
 from ..console import Progress, silent
@@ -125,9 +125,8 @@ class Job:
         return [name for name, words in missing.items() if not words]
 
     def announce_exclusions(self) -> None:
-        """Report the question if the labels are not the cohort's own, which scans are used and why others are not."""
-        if question := describe_question(self.cohort_before_exclusions):
-            self.say(question)
+        """Report what made the labels, which scans are used and why others are not."""
+        self.say(describe_labels(self.cohort_before_exclusions))
         if left_out := self.spec.leave_out:
             assert isinstance(self.spec.cohort, Cohort)
             n_scans = int(np.isin(self.spec.cohort.sites, left_out).sum())

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..cohort import AuditRules, Cohort, leave_out_sites, relabel
+from ..cohort.values import normalise_text
 from ..connectome import HarmonisationRule
 from ..errors import BrioError, nearest
 from ..methods import find_method, list_methods, make_method
@@ -116,6 +117,7 @@ class JobSpec:
     def __post_init__(self) -> None:
         requested = (self.methods,) if isinstance(self.methods, str) else self.methods
         folds = (self.folds,) if isinstance(self.folds, str) else self.folds
+        left_out = (self.leave_out,) if isinstance(self.leave_out, str) else self.leave_out
         companions = (self.companions,) if isinstance(self.companions, Cohort) else self.companions
         check_domains(self)
         require(self.protocol in PROTOCOLS, "protocol", self.protocol, " or ".join(PROTOCOLS))
@@ -123,8 +125,8 @@ class JobSpec:
         values = {
             "methods": tuple(dict.fromkeys(requested)),
             "settings": dict(self.settings),
-            "folds": None if folds is None else tuple(folds),
-            "leave_out": (self.leave_out,) if isinstance(self.leave_out, str) else tuple(self.leave_out),
+            "folds": None if folds is None else tuple(map(normalise_text, folds)),
+            "leave_out": tuple(map(normalise_text, left_out)),
             "companions": tuple(companions),
             "method_settings": parts[""],
             "audit_rules": replace_values(AuditRules(), parts["audit"], "audit."),

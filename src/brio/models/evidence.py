@@ -21,6 +21,7 @@ from scipy.special import ndtr
 
 from ..cohort import Cohort
 from ..cohort.cohort import UNNAMED_CLASSES
+from ..cohort.values import compare_classes
 from ..connectome import HarmonisationRule
 from ..errors import BrioError, file_error
 from ..formatting import bracket_interval, format_count, format_percent, join_names
@@ -160,7 +161,6 @@ def compare_participants(job: StoredJob, method: str, cohort: Cohort) -> tuple[s
     assert job.predictions is not None
     keys, problem = ["participant_id", "site"], ""
     theirs = (job.cohort_facts or {}).get("classes", list(UNNAMED_CLASSES))
-    names = [[name.casefold() for name in classes] for classes in (theirs, cohort.classes)]
     labelled = cohort.select(cohort.labelled)
     own = pd.DataFrame({"participant_id": labelled.participant_ids, "site": labelled.sites, "own": labelled.labels})
     evaluated = job.predictions.loc[job.predictions["method"] == method, [*keys, "label"]].astype({"site": str})
@@ -170,7 +170,7 @@ def compare_participants(job: StoredJob, method: str, cohort: Cohort) -> tuple[s
     n_differing = int((common["own"] != common["label"]).sum())
     if job.summary.atlas != cohort.atlas.name:
         problem = f"was evaluated with the atlas '{job.summary.atlas}', but the model uses '{cohort.atlas.name}'"
-    elif names[0] != names[1] and list(UNNAMED_CLASSES) not in names:
+    elif compare_classes(theirs, cohort.classes) != "same" and UNNAMED_CLASSES not in (tuple(theirs), cohort.classes):
         problem = (
             f"cannot be evidence for this model: its classes are {' and '.join(theirs)}, but those of the model are "
             f"{' and '.join(cohort.classes)}"

@@ -15,6 +15,7 @@ from .. import draws
 from ..cohort import Atlas, Cohort
 from ..cohort.cohort import UNNAMED_CLASSES
 from ..cohort.covariates import ClassNames
+from ..cohort.values import compare_classes
 from ..connectome import BlockRule, Connectomes, HarmonisationRule, HarmonisedConnectomes, Harmoniser
 from ..connectome.connectomes import SCANS_AT_A_TIME
 from ..connectome.resampling import ReestimateRequest, clip_block_length, find_design_size
@@ -273,13 +274,13 @@ def _advise_on_number(atlas: Atlas, cohort: Cohort, theirs: list[str], own: list
 
 def check_classes(classes: tuple[str, str], cohort: Cohort, same_names: bool = False) -> None:
     """Refuse labelled scans whose classes are swapped or, if the names must match, have other names."""
-    if same_names and {cohort.classes, cohort.classes[::-1]}.isdisjoint({classes, UNNAMED_CLASSES}):
+    compared = compare_classes(cohort.classes, classes)
+    if same_names and compared == "other" and cohort.classes != UNNAMED_CLASSES:
         found = f"its classes are {' and '.join(cohort.classes)}, but {' and '.join(classes)} are expected"
         names = ",".join(classes)
         raise BrioError(f"{cohort.name}: {found}; if they mean the same, import the scans with --class-names {names}")
-    theirs, own = (tuple(name.casefold() for name in pair) for pair in (cohort.classes, classes))
     controls = {ClassNames(*pair).controls for pair in (cohort.classes, classes)} - {None}
-    if cohort.labelled.any() and ((theirs == own[::-1] and theirs != own) or len(controls) == 2):
+    if cohort.labelled.any() and (compared == "swapped" or (compared == "other" and len(controls) == 2)):
         zero, one = cohort.classes
         raise BrioError(
             f"{cohort.name}: its classes are swapped: 0 is {zero} and 1 is {one}, but the model has {classes[0]} for 0 "

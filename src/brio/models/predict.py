@@ -14,6 +14,7 @@ from ..cohort import Cohort, find_extraction
 from ..cohort.cohort import UNNAMED_CLASSES, find_filled
 from ..cohort.covariates import ClassNames
 from ..cohort.scans import FC_ONLY, SESSION_FRAMES
+from ..cohort.values import compare_classes
 from ..connectome import Connectomes
 from ..connectome.connectomes import SCANS_AT_A_TIME
 from ..device import resolve_device
@@ -71,10 +72,9 @@ def _warn_of_rois(model: Model, cohort: Cohort) -> list[str]:
 def _warn_of_classes(model: Model, cohort: Cohort) -> list[str]:
     """Say which label is matched with which class of the model, where labels have other names."""
     (zero, one), (own_zero, own_one) = cohort.classes, model.classes
-    names = {name.casefold() for name in cohort.classes}
     if not cohort.labelled.any() or cohort.classes == UNNAMED_CLASSES:
         return []
-    if names == {name.casefold() for name in model.classes}:
+    if compare_classes(cohort.classes, model.classes) != "other":
         return []
     people, is_folder = ClassNames(), cohort.provenance.get("kind") == "cohort"
     remedy = "import the scans again with" if is_folder else "set"

@@ -14,6 +14,7 @@ from torch import Tensor
 from ..cohort import Cohort
 from ..cohort.cohort import locate_scans
 from ..cohort.scans import SESSION_FRAMES, find_live_rois, find_valid_frames, read_session_frames
+from ..cohort.values import read_numbers
 from ..connectome import Connectomes, source_mean
 from ..connectome.connectomes import LEAST_FRAMES
 from ..draws import draw_uniform
@@ -365,10 +366,8 @@ def _describe_scans(connectomes: Connectomes) -> pd.DataFrame:
     for A, live in zip(connectomes.full, alive, strict=True):
         used = live[u] & live[v]
         spread.append(float(A[u, v][used].double().std(correction=0)))
-    tr, motion = (
-        pd.to_numeric(table.get(name, pd.Series(np.nan, table.index)), errors="coerce").to_numpy(dtype=float)
-        for name in ("tr", "mean_fd")
-    )
+    gaps = pd.Series(np.nan, table.index)
+    tr, motion = (read_numbers(table.get(name, gaps)).to_numpy() for name in ("tr", "mean_fd"))
     dead_rois = (~alive).sum(1).cpu().numpy()
     facts = {"frames": connectomes.n_frames, "tr": tr, "motion": motion, "dead_rois": dead_rois, "edge_sd": spread}
     return pd.DataFrame(facts)

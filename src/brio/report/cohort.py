@@ -40,6 +40,8 @@ def find_audit_warnings(audit: dict[str, Any], classes: ClassNames) -> dict[str,
     if audit.get("one_class"):
         sites = format_count(len(audit["one_class"]), "site has", "sites have")
         warnings["one class"] = f"{sites} one class only"
+    if audit.get("similar_sites"):
+        warnings["site names"] = f"sites with similar names: {join_names(map(join_names, audit['similar_sites']))}"
     return warnings
 
 
@@ -120,6 +122,8 @@ def _describe_labels(audit: dict[str, Any], warnings: dict[str, str], classes: C
         yield "note", f"Sites with fewer than {least} participants in a class: {sites}."
     else:
         yield "ok", "Every site has both classes."
+    for names in audit.get("similar_sites") or ():
+        yield "warn", f"Perhaps one site under several names, which count as {len(names)} sites: {join_names(names)}."
     label, by_site = (audit[key] or {} for key in ("label_by_site", "length_by_site"))
     if label.get("cramers_v") is not None and label.get("p") is not None:
         strength, chance = format_number(label["cramers_v"]), format_number(label["by_chance"])

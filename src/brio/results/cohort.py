@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,8 +13,9 @@ from msgspec import Meta
 
 from ..cohort import AuditRules, Cohort
 from ..cohort.auditing import findings
-from ..cohort.covariates import COVARIATE_COLUMNS, SEX_CODES, ClassNames, list_known_covariates
+from ..cohort.covariates import COVARIATE_COLUMNS, ClassNames, list_known_covariates
 from ..cohort.scans import find_extraction, holds_fc, index_participants
+from ..cohort.values import ColumnValues, fold_value, read_numbers
 from ..errors import REPEAT_JOB
 from ..schemas import (
     MAX_PARTICIPANT_TABLE_BYTES,
@@ -60,8 +62,8 @@ def is_label_sex(cohort: Cohort) -> bool:
     if "sex" not in cohort.participants:
         return False
     known = cohort.participants["sex"].notna().to_numpy()
-    text = cohort.participants["sex"][known].astype(str).str.strip().str.lower()
-    pairs = set(zip(text.map(lambda sex: SEX_CODES.get(sex, sex)), cohort.labels[known].tolist(), strict=True))
+    sexes = cohort.participants["sex"][known].map(lambda sex: fold_value(sex, is_sex=True))
+    pairs = set(zip(sexes, cohort.labels[known].tolist(), strict=True))
     return len(pairs) == 2 and len({sex for sex, _ in pairs}) == 2 and len({label for _, label in pairs}) == 2
 
 
@@ -91,7 +93,7 @@ def _describe_group(cohort: Cohort, members: np.ndarray) -> dict[str, Any]:
     people = scans[index_participants(cohort.participant_ids[scans])[0]]  # each counts once
     table = cohort.participants.iloc[people]
     n = np.bincount(cohort.labels[people], minlength=2)
-    tr = pd.to_numeric(table["tr"], errors="coerce").dropna() if "tr" in table else pd.Series(dtype=float)
+    tr = read_numbers(table["tr"]).dropna() if "tr" in table else pd.Series(dtype=float)
     return {
         "n": n.tolist(),
         "frames": length,
@@ -106,7 +108,7 @@ def _mean_sd(table: pd.DataFrame, column: str) -> dict[str, Any] | None:
     """Mean and SD of a column and how many scans have it; None if too few have it."""
     if column not in table:
         return None
-    known = pd.to_numeric(table[column], errors="coerce").dropna().astype(float)
+    known = read_numbers(table[column]).dropna()
     known = known[np.isfinite(known)]
     if len(known) < SMALLEST_GROUP:
         return None
@@ -114,14 +116,16 @@ def _mean_sd(table: pd.DataFrame, column: str) -> dict[str, Any] | None:
 
 
 def _count_sexes(table: pd.DataFrame) -> dict[str, int] | None:
-    """Count scans of each sex, as written in the table; None if too few have one."""
+    """Count scans of each sex; None if too few have one."""
+    known = [sex for sex in _read_sexes(table) if sex]
+    return dict(sorted(Counter(known).items())) if len(known) >= SMALLEST_GROUP else None
+
+
+def _read_sexes(table: pd.DataFrame) -> list[str]:
+    """Read the sex of each row, as the table writes it unless it writes it in several ways; empty if missing."""
     column = COVARIATE_COLUMNS["sex"]
-    if column not in table:
-        return None
-    known = table[column].dropna().astype(str).str.strip()
-    if len(known) < SMALLEST_GROUP:
-        return None
-    return {str(k): int(v) for k, v in known.value_counts().sort_index().items()}
+    read = ColumnValues(table.get(column, ()), f"column '{column}'", is_sex=True)
+    return ["" if value is None else read.name(value) for value in read.values]
 
 
 def group_participants(cohort: Cohort) -> pd.DataFrame | None:
@@ -135,8 +139,7 @@ def group_participants(cohort: Cohort) -> pd.DataFrame | None:
     table = cohort.participants.drop_duplicates("participant_id")
     groups = {"participant_id": table["participant_id"].astype(str)}
     if COVARIATE_COLUMNS["sex"] in table and COVARIATE_COLUMNS["sex"] != cohort.label_covariate:
-        sex = table[COVARIATE_COLUMNS["sex"]]
-        groups["sex"] = sex.astype(str).str.strip().where(sex.notna(), "")
+        groups["sex"] = pd.Series(_read_sexes(table), index=table.index)
     groups |= {name: half for name, (half, _) in _split_covariates(cohort).items()}
     known = {name: column for name, column in groups.items() if name == "participant_id" or (column != "").any()}
     return pd.DataFrame(known) if len(known) > 1 else None
@@ -153,7 +156,7 @@ def _split_covariates(cohort: Cohort) -> dict[str, tuple[pd.Series, list[str]]]:
     for name, digits in (("age", 1), ("motion", 2)):
         column = COVARIATE_COLUMNS[name]
         if column in table and column != cohort.label_covariate:
-            values = pd.to_numeric(table[column], errors="coerce").astype(float)
+            values = read_numbers(table[column])
             values = values.where(np.isfinite(values))
             median = f"{values.median():.{digits}f}"
             halves = [f"below {median}", f"{median} or above"]
@@ -205,6 +208,7 @@ class AuditRecord:
     repetition_time: RepetitionTimeRecord | None = None
     not_checked: tuple[str, ...] = ()
     covariates: tuple[findings.CovariateByLabel, ...] = ()
+    similar_sites: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True)

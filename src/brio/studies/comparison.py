@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..cohort.covariates import COVARIATE_COLUMNS, describe_question
+from ..cohort.covariates import COVARIATE_COLUMNS, describe_labels
 from ..drawing import DASHED, draw_intervals, label_axis, make_panels, series_style
 from ..errors import BrioError
 from ..formatting import format_count, format_interval, format_number, format_signed
@@ -251,7 +251,7 @@ def compare_labels(context: StudyContext, arms: list[Arm]) -> Finding:
         *(f"{label}: {_describe_best(one)}." for label, one in summaries.items() if label != TOGETHER),
         "p values are adjusted within each label (Holm). For all labels together, the scores at each site are averaged "
         f"with equal weights over the labels that the site has; these means are then tested over sites.{repeated}",
-        *(f"'{q}', {describe_question(context.job_for(q).cohort_before_exclusions)}." for q in questions),
+        *(f"'{q}', {describe_labels(context.job_for(q).cohort_before_exclusions)}." for q in questions),
         *not_asked,
         *describe_left_out(context),
         *left_out,

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from ..cohort import Cohort
-from ..cohort.covariates import describe_question
+from ..cohort.covariates import describe_labels
 from ..console import Progress, report_part, silent
 from ..errors import BrioError, nearest
 from ..formatting import format_count
@@ -282,7 +282,7 @@ class StudyContext:
                         f"with the label '{label}', no scans remain in these folds: {named}; choose other folds"
                     )
                 job = job.with_spec(folds=folds)
-            self.say(f"{label}: {describe_question(job.cohort_before_exclusions)}")
+            self.say(f"{label}: {describe_labels(job.cohort_before_exclusions)}")
             self._jobs[label] = job
         return self._jobs[label]
 

@@ -30,7 +30,7 @@ from ...schemas import OMIT_NONE, to_json
 from ...settings import Share, check_domains
 from ..cohort import FORMER_LABEL, Cohort
 from ..scans import holds_fc, index_participants
-from ..values import shorten_list
+from ..values import group_alike, shorten_list
 from . import findings
 from .findings import SIGNIFICANCE, DeadRois, DuplicatePair, NonFiniteFrames, TooShort
 
@@ -198,6 +198,7 @@ class Audit:
     keep: np.ndarray  # scans that remain: cohort.select(result.keep)
     not_checked: tuple[str, ...] = ()  # what cannot be checked, because the cohort holds connectomes without frames
     covariates: tuple[findings.CovariateByLabel, ...] = ()
+    similar_sites: tuple[tuple[str, ...], ...] = ()  # names that may be of one site
 
     def __repr__(self) -> str:
         return (
@@ -333,6 +334,7 @@ def audit(cohort: Cohort | str | Path, rules: AuditRules = DEFAULT_RULES, compan
         keep=keep,
         not_checked=FC_CHECKS if holds_fc(cohort.participants) else (),
         covariates=findings.measure_covariates_by_label(people, rules.covariate_auc) if len(people) else (),
+        similar_sites=group_alike(dict.fromkeys(site_of.values())),
     )
 
 

@@ -18,8 +18,8 @@ import pandas as pd
 
 from ...errors import BrioError
 from ..cohort import REQUIRED_COLUMNS, TEXT_COLUMNS, Cohort
-from ..covariates import SEX_CODES
 from ..scans import FC_ONLY, find_live_rois, find_valid_frames, hash_scan, index_participants
+from ..values import ColumnValues, fold_value, means_sex, read_numbers
 
 PERMUTATIONS = 999
 MOST_SCANS = 3000  # most scans in the permutation test; of a larger cohort, a fixed random sample of this size is used
@@ -396,7 +396,7 @@ def read_stated_dead_rois(cohort: Cohort, audited_atlases: Collection[str]) -> l
         if not column.startswith(DEAD_FRACTION_PREFIX) or atlas in audited_atlases:
             continue
         values = cohort.participants[column]
-        share = pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64)
+        share = read_numbers(values).to_numpy()
         invalid = values.notna().to_numpy() & ~((share >= 0.0) & (share <= 1.0))
         if invalid.any():
             i = int(np.flatnonzero(invalid)[0])
@@ -575,30 +575,26 @@ def _list_covariates(cohort: Cohort) -> Iterator[tuple[str, np.ndarray, np.ndarr
     left_out |= {"n_frames"} if FC_ONLY in cohort.participants else set()
     for column in map(str, cohort.participants.columns):
         values = cohort.participants[column]
-        known = values.notna().to_numpy() & (values.astype(str).str.strip() != "").to_numpy()
+        read = ColumnValues(values, column, means_sex(column))
+        known = np.array([value is not None for value in read.values])
         counts = count_classes(cohort.labels[known])
         if column in left_out or column.startswith(DEAD_FRACTION_PREFIX) or min(counts) < FEWEST_VALUES:
             continue
-        numbers = pd.to_numeric(values[known], errors="coerce")
-        is_number = bool(np.isfinite(numbers.to_numpy(dtype=float)).all()) and values.dtype != bool
-        text = values[known].astype(str).str.strip().str.casefold().to_numpy()
-        n_values = len(set(text))
+        text = [value for value in read.values if value is not None]
+        n_values = len(read.spellings)
         if n_values < 2 or (n_values == known.sum() and _IDENTIFIER.fullmatch(column)):
             continue
-        if is_number:
-            yield column, numbers.to_numpy(dtype=float), known
-        elif n_values <= MOST_CATEGORIES and not _names_classes(text, cohort.labels[known], cohort.classes):
-            yield column, values[known].astype(str).str.strip().to_numpy(), known
+        if read.are_numbers:
+            yield column, read_numbers(values[known]).to_numpy(), known
+        elif n_values <= MOST_CATEGORIES and not _names_classes(np.array(text), cohort.labels[known], cohort.classes):
+            yield column, np.array(list(map(read.name, text))), known
 
 
 def _names_classes(text: np.ndarray, labels: np.ndarray, classes: tuple[str, str]) -> bool:
     """Return whether a column states the class in words, as sex does if the classes are the sexes."""
     by_class = [set(text[labels == label]) for label in (0, 1)]
-    names = [name.strip().casefold() for name in classes]
-    return all(
-        len(values) == 1 and (name in values or SEX_CODES.get(min(values), -1) == SEX_CODES.get(name))
-        for values, name in zip(by_class, names, strict=True)
-    )
+    folded = [{fold_value(value, is_sex=True) for value in values} for values in by_class]
+    return folded == [{fold_value(name, is_sex=True)} for name in classes]
 
 
 def _measure_covariate(cohort: Cohort, column: str, values: np.ndarray, known: np.ndarray) -> CovariateByLabel:
@@ -657,7 +653,7 @@ def summarise_repetition_times(cohort: Cohort) -> RepetitionTime | None:
 
     Returns None if the cohort states no repetition time.
     """
-    tr = pd.to_numeric(cohort.participants.get("tr", pd.Series(np.nan, range(len(cohort)))), errors="coerce")
+    tr = read_numbers(cohort.participants.get("tr", pd.Series(np.nan, range(len(cohort)))))
     stated = tr.notna().to_numpy()
     if not stated.any():
         return None

@@ -19,7 +19,7 @@ from ...storage import refuse_existing
 from ..atlas import canonicalise_atlas_name
 from ..cohort import ATLAS, FRAMES, HEADER, IMPORT_AGAIN, PARTICIPANTS, Cohort, name_other_folder
 from ..scans import is_repetition_time, require_frames
-from ..values import refuse_unsafe_names
+from ..values import fold_value, read_class_names, refuse_unsafe_names
 from .assembly import import_scans, summarise_skipped
 from .bids import find_bids, find_datasets, parse_name
 from .images import find_fmriprep, holds_images
@@ -207,14 +207,12 @@ def _select_options(kind: str, values: dict[str, Any]) -> ImportOptions:
     for key in {"ignore_columns", "class_names"} & values.keys():
         parts = values[key].split(",") if isinstance(values[key], str) else values[key]
         values[key] = tuple(map(str.strip, parts))
-    sexes, classes = [values.get(key) for key in ("male", "female")], values.get("class_names", ("0", "1"))
+    sexes, classes = [values.get(key) for key in ("male", "female")], values.get("class_names", ())
     refuse_unsafe_names([*filter(None, sexes), *classes], "--male, --female or --class-names")
-    if sexes[0] == sexes[1] is not None:
+    if None not in sexes and fold_value(sexes[0]) == fold_value(sexes[1]):
         raise BrioError(f"--male and --female are both '{sexes[0]}'; give two different codes")
-    if len(classes) != 2 or len({*classes} - {""}) != 2:
-        raise BrioError(
-            "--class-names takes two different names, with the name of controls first, for example --class-names HC,MDD"
-        )
+    if "class_names" in values:
+        values["class_names"] = read_class_names(classes, "--class-names")
     if "atlas_table" in values:
         values["atlas_source"] = Path(values["atlas_table"]).name
         values["atlas_table"], values["atlas_warnings"] = load_atlas(values["atlas_table"])

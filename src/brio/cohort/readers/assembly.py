@@ -21,7 +21,7 @@ from ...version import __version__
 from ..atlas import canonicalise_atlas_name
 from ..auditing.audit import DEFAULT_RULES
 from ..auditing.findings import correlate_scans
-from ..cohort import Cohort, write_cohort
+from ..cohort import LABEL_VALUES, Cohort, write_cohort
 from ..scans import (
     FC_ONLY,
     JOINED_SCANS,
@@ -35,7 +35,7 @@ from ..scans import (
     is_repetition_time,
     refuse_fc,
 )
-from ..values import MISSING, shorten_list
+from ..values import MISSING, fold_value, group_alike, normalise_text, shorten_list
 from .participants import ImportOptions, Layout, Row, convert_sexes
 from .rois import RoiOrder, name_columns, resolve_atlas
 from .series import Series, describe_name, parse_float, refuse_row_counters
@@ -80,11 +80,14 @@ def import_scans(
     if found.table is not None:
         options = replace(options, atlas_table=found.table, atlas_source=f"the table of {found.options['atlas']}")
     for name, others in zip(options.class_names or (), reversed(found.classes), strict=False):
-        if name.casefold() in others.casefold().split("/"):
+        if fold_value(name) in map(fold_value, others.split("/")):
             problem = f"'{name}' is a label of the other class ({others})"
             raise BrioError(f"--class-names: {problem}; give the name of controls first, then the name of patients")
     sex = f"{src}: column '{options.sex_column or found.renamed.get('sex', 'sex')}'"
-    found.warnings += tuple(convert_sexes([row for row, _ in found.scans], options, sex))
+    rows = [row for row, _ in found.scans]
+    found.warnings += convert_sexes(rows, options, sex)
+    for row in rows:
+        row |= {c: normalise_text(v) for c, v in row.items() if isinstance(v, str) and c != "participant_id"}
     chosen = choose_sessions(found, sessions or (None if options.labels_required else "all"))
     head = {"kind": kind, "source": describe_name(src.resolve().name), "options": options.describe(found.options)}
     try:
@@ -196,6 +199,7 @@ def _write_scans(found: Layout, chosen: Chosen, options: ImportOptions, head: di
         provenance["header"] = list(header)
     left_out: dict[tuple[int, str], list[Path]] = {}
     sites: list[str | None] = []
+    label_texts: dict[int, dict[str, str]] = {0: {}, 1: {}}  # by label and participant
     sample: list[np.ndarray] = []
     alive = np.zeros(len(atlas), dtype=bool)
     lengths = set()
@@ -204,6 +208,9 @@ def _write_scans(found: Layout, chosen: Chosen, options: ImportOptions, head: di
     with write_cohort(out, name, atlas, classes, provenance, labels_required=options.labels_required) as add:
         for row, path, series in chain([first], stream):
             sites.append(row.get("site"))
+            participant = row["participant_id"]
+            if (label := row.get("label")) is not None:
+                label_texts[label].setdefault(participant, found.label_texts.get(participant, ""))
             for column in series.left_out:
                 left_out.setdefault(column, []).append(path)
             tr = choose_tr(series.tr, row.get("tr"), path, options.tr)
@@ -235,6 +242,8 @@ def _write_scans(found: Layout, chosen: Chosen, options: ImportOptions, head: di
             remedy = f"if they are not regions, leave them out with {flags}"
             warnings.append(f"{shorten_list(flat)}: no signal in any scan; {remedy}")
         warnings += _describe_left_out(left_out, len(sites)) + _describe_similar(Counter(filter(None, sites)))
+        if any(made_by := [Counter(filter(None, texts.values())) for texts in label_texts.values()]):
+            provenance[LABEL_VALUES] = made_by
         if warnings:
             provenance["warnings"] = warnings
 
@@ -250,18 +259,10 @@ def _describe_left_out(left_out: Mapping[tuple[int, str], Sequence[Path]], n_sca
 
 
 def _describe_similar(sites: Counter[str]) -> list[str]:
-    """Describe, for warnings, sites whose names differ only in capitals, spaces or number format."""
-    spellings: dict[str, list[str]] = {}
-    for site in sites:
-        number = site.strip().lstrip("0").removesuffix(".0")  # 01, 1 and 1.0
-        key = number if number.isdecimal() else " ".join(site.split()).casefold()
-        spellings.setdefault(key, []).append(site)
-    warnings = []
-    for same in filter(lambda names: len(names) > 1, spellings.values()):
-        counted = " and ".join(f"'{site}' ({format_count(sites[site], 'scan')})" for site in same)
-        problem = f"{counted} count as {len(same)} sites"
-        warnings.append(f"{problem}; if they are one site, write one name in the participants table and import again")
-    return warnings
+    """Describe, for warnings, sites whose names are easily confused."""
+    remedy = "if they are one site, write one name in the participants table and import again"
+    counted = ([f"'{site}' ({format_count(sites[site], 'scan')})" for site in same] for same in group_alike(sites))
+    return [f"{' and '.join(same)} count as {len(same)} sites; {remedy}" for same in counted]
 
 
 def summarise_skipped(skipped: list[dict[str, str]]) -> str:

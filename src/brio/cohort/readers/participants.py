@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
-from itertools import chain, count
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,7 +23,19 @@ from ..atlas import Atlas
 from ..cohort import UNNAMED_CLASSES, Cohort, find_filled
 from ..covariates import COVARIATE_COLUMNS
 from ..selection import find_fulfilling
-from ..values import refuse_unsafe_names, shorten_list
+from ..values import (
+    LISTED_VALUES,
+    ColumnValues,
+    fold_value,
+    list_counts,
+    means_sex,
+    normalise_text,
+    parse_number,
+    read_sex,
+    refuse_unsafe_names,
+    shorten_list,
+    write_value,
+)
 from . import series
 from .series import Series
 
@@ -102,6 +113,7 @@ class Layout:
     classes: tuple[str, str] = UNNAMED_CLASSES  # names of the labels 0 and 1
     skipped: list[dict[str, str]] = field(default_factory=list)  # participant_id, reason and perhaps file
     unlabelled: list[dict[str, str]] = field(default_factory=list)
+    label_texts: dict[str, str] = field(default_factory=dict)  # how the label of each participant was written
     renamed: dict[str, str] = field(default_factory=dict)  # columns under another spelling
     scans: Sequence[tuple[Row, Any]] = ()  # row and source of each scan
     read: Callable[[Any], tuple[Path, Series]] = read_file  # reads a source
@@ -172,23 +184,34 @@ def choose_covariates(
 
 def convert_sexes(rows: Sequence[Row], options: ImportOptions, where: str) -> tuple[str, ...]:
     """Translate the codes of ``--male`` and ``--female``; refuse numbers whose meaning was not given."""
-    unclear, codes = Counter[str](), {"M": options.male, "F": options.female}
-    for row in rows:
-        sex = str(row.get("sex") or "").removesuffix(".0")
-        meant = next((ours for ours, code in codes.items() if sex and code and _is_among(sex, [code])), None)
-        if meant is not None:
-            row["sex"] = meant
-        elif _NUMBER.fullmatch(sex):
-            unclear[sex] += 1
-            row["sex"] = None if all(codes.values()) else sex
-    listing = ", ".join(f"{code} ({format_count(n, 'scan')})" for code, n in sorted(unclear.items())[:LONGEST_LIST])
-    if unclear and all(codes.values()):
-        return (f"{where}: numbers other than --male and --female are treated as missing: {listing}",)
-    if unclear and options.labels_required:
+    named = {ours: code for ours, code in (("M", options.male), ("F", options.female)) if code}
+    codes, read = (
+        {fold_value(code): ours for ours, code in named.items()},
+        ColumnValues((r.get("sex") for r in rows), where),
+    )
+    unclear, unknown = Counter[str](), Counter[str]()
+    for row, value, text in zip(rows, read.values, read.texts, strict=True):
+        if value in codes:
+            row["sex"] = codes[value]
+        elif value is not None and parse_number(text) is not None:
+            unclear[value] += 1
+            row["sex"] = None if len(named) == 2 else value
+        elif value is not None and not read_sex(text):
+            unknown[text] += 1
+    read.refuse_spellings(code for code in codes if code in read.spellings and not read_sex(code))
+    if unclear and len(named) < 2 and options.labels_required:
         example = "--male 1 --female 2" if "2" in unclear else "--male 1 --female 0"
         the = "the code" if len(unclear) == 1 else "the codes"
-        raise BrioError(f"{where} contains {the} {listing}; state what the codes mean, for example {example}")
-    return ()
+        raise BrioError(
+            f"{where} contains {the} {list_counts(unclear)}; state what the codes mean, for example {example}"
+        )
+    remedy = "write F or M in the table, or give --male and --female"
+    warnings = [f"{where}: not understood as a sex: {list_counts(unknown)}; {remedy}"] if unknown else []
+    if unclear and len(named) == 2:
+        warnings.append(
+            f"{where}: numbers other than --male and --female are treated as missing: {list_counts(unclear)}"
+        )
+    return tuple(warnings)
 
 
 def _require_one(path: Path, spellings: list[str], name: str) -> str:
@@ -221,7 +244,6 @@ _KNOWN_COLUMNS = ("participant_id", "session", "sex", "age")
 MISSING = frozenset({"", "n/a", "na", "nan", "#n/a", "null", "<na>"})
 # Missing values of columns that hold numbers alone besides, as SAS, SPSS and Python write them.
 MISSING_NUMBERS = frozenset({".", "-", "none"})
-_NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?")
 RESERVED_COLUMNS = ("participant_id", "site", "label", "n_frames")  # columns that brio writes itself
 TABLE_NAMES = ("participants.tsv", "participants.csv")  # usual names of the participants table
 
@@ -233,7 +255,8 @@ class TextTable:
     path: Path  # its file, for error messages
     columns: list[str]
     rows: list[dict[str, str | None]]  # value of each column; None where it is missing
-    numbers: Sequence[int] = ()  # of the rows in the file, where not all are taken
+    numbers: Sequence[int] = ()  # of the rows in the file, from 1
+    written: Mapping[int, Mapping[str, str]] = field(default_factory=dict)  # missing cells of each row that are words
 
     def require_column(self, column: str, option: str | None = None, taken: Iterable[str] = ()) -> None:
         """Raise :class:`BrioError` unless the table has a column."""
@@ -250,17 +273,19 @@ class TextTable:
         """Read a column whose values must be present and, except for sessions of a participant, unique."""
         self.require_column(column, option)
         first_row: dict[tuple[str, str | None], int] = {}
-        for number, row in zip(self.numbers or count(1), self.rows, strict=False):
+        ids = []
+        for number, row in zip(self.numbers, self.rows, strict=True):
             participant, session = row[column], row.get(session_column or "")
             if participant is None:
                 raise BrioError(f"{self.path}: column '{column}' is empty in row {number}; every row needs an id")
-            other = first_row.setdefault((participant, session), number)
+            ids.append(participant)
+            other = first_row.setdefault((normalise_text(participant), session), number)
             if other != number:
                 problem = f"participant {participant} appears in rows {other} and {number}; keep one of these rows"
                 another = "" if option is None else " (or in a column given with --session-column)"
                 remedy = f", or give each scan its own session in column '{session_column}'{another}"
                 raise BrioError(f"{self.path}: {problem}{'' if session_column is None else remedy}")
-        return [participant for participant, _ in first_row]
+        return ids
 
 
 def find_table(src: Path, requested: str | Path | None) -> Path:
@@ -300,7 +325,7 @@ def read_participants(path: Path) -> TextTable:
         lines += [cells] if any(cells) else []
     if len(lines) < 2:
         raise BrioError(f"{path}: the table needs a header and at least one row")
-    columns, rows = lines[0], []
+    columns, rows, written = lines[0], [], dict[int, dict[str, str]]()
     for column, n in Counter(columns).items():
         if column and n > 1:
             raise BrioError(f"{path}: column '{column}' appears more than once in the header")
@@ -310,19 +335,19 @@ def read_participants(path: Path) -> TextTable:
             remedy = f"; {series.ROW_NAMES}" if set(map(len, lines[1:])) == {len(columns) + 1} else ""
             raise BrioError(f"{path}: row {number} has {has}, but the header has {len(columns)}{remedy}")
         rows.append({c: None if v.lower() in MISSING else v for c, v in zip(columns, cells, strict=False)})
+        written[number] = {c: v for c, v in zip(columns, cells, strict=False) if v.lower() in MISSING - {"", "n/a"}}
     for column in columns:
         numbers = {value for row in rows if (value := row[column]) is not None and value.lower() not in MISSING_NUMBERS}
-        if numbers and all(map(_NUMBER.fullmatch, numbers)):
+        if numbers and None not in (parse_number(number.replace(",", ".", 1)) for number in numbers):
             has_commas = series.has_decimal_commas(numbers, delimiter)
-            for row in rows:
-                value = row[column] if row[column] in numbers else None
+            for number, row in enumerate(rows, start=1):
+                if (value := row[column]) is not None and value not in numbers:
+                    written[number][column], value = value, None
                 row[column] = value.replace(",", ".") if value is not None and has_commas else value
-    return TextTable(path, columns, rows)
+    return TextTable(path, columns, rows, range(1, len(rows) + 1), written)
 
 
 # ---------------------------------------------------------------- classes
-
-LONGEST_LIST = 12  # values that an error names; a column of ages has hundreds
 
 
 def list_class_values(values: ClassValues) -> list[str]:
@@ -331,59 +356,61 @@ def list_class_values(values: ClassValues) -> list[str]:
 
 
 def map_labels(
-    values: list[str | None], where: str, patient: ClassValues, control: ClassValues, labels_required: bool = True
+    values: list[str | None],
+    where: str,
+    patient: ClassValues,
+    control: ClassValues,
+    labels_required: bool = True,
+    is_sex: bool = False,
 ) -> tuple[list[int | None], tuple[str, str]]:
     """Map text to the labels 1 (patient) and 0 (control)."""
-    patients, controls = list_class_values(patient), list_class_values(control)
-    counts = Counter(v for v in values if v is not None)
-    if not counts and labels_required:
+    read = ColumnValues(values, where, is_sex)
+    patients, controls = (
+        {fold_value(v, is_sex): normalise_text(v) for v in list_class_values(named)} for named in (patient, control)
+    )
+    known = [*read.spellings]
+    if not known and labels_required:
         raise BrioError(f"{where} is empty in every row; two classes are needed")
-    listing = ", ".join(f"'{v}' ({n})" for v, n in sorted(counts.items())) or "nothing"
+    listing = str(read) or "nothing"
     choose = "give the values of both classes with --patient and --control (each accepts several values)"
-    if len(counts) > LONGEST_LIST:
-        is_text = any(math.isnan(series.parse_float(v)) for v in counts)
-        kind, example = ("multi-class", "group=ASD") if is_text else ("continuous", "age>14.5")
-        listing = f"{len(counts):,} values, so it seems to be {kind}"
+    if len(known) > LISTED_VALUES:
+        kind, example = ("continuous", "age>14.5") if read.are_numbers else ("multi-class", "group=ASD")
+        listing = f"{len(known):,} values, so it seems to be {kind}"
         choose += ", or import with another label column and ask about this one in 'brio run', for example with "
         choose += f"--label '{example}'"
-    rest = [v for v in counts if not _is_among(v, [*patients, *controls])]
+    rest = [v for v in known if v not in patients | controls]
     for named, option in ((patients, "--patient"), (controls, "--control")):
-        absent = [value for value in named if not _is_among(value, counts)]
+        absent = [text for value, text in named.items() if value not in known]
         if absent and (labels_required or rest):
             raise BrioError(f"{where} has no value '{absent[0]}' for {option}; the column has {listing}")
-    unclear = BrioError(f"{where} has {listing}; {'' if len(counts) < 3 else 'brio separates two classes: '}{choose}")
+    unclear = BrioError(f"{where} has {listing}; {'' if len(known) < 3 else 'brio separates two classes: '}{choose}")
     one_class = BrioError(f"{where} has only one class, {listing}, but two classes are needed")
-    if len(counts) == 1 and labels_required:
+    if len(known) == 1 and labels_required:
         raise one_class
     if not patients and not controls:
-        if not all(_is_among(v, ["0", "1"]) for v in counts):
+        if not {*known} <= {"0", "1"}:
             raise unclear
-        patients, controls = ["1"], ["0"]
+        patients, controls = {"1": "1"}, {"0": "0"}
     elif not patients or not controls:
         if len(rest) > 1 or (labels_required and not rest):
             raise unclear
-        other = rest or [f"not {'/'.join(patients or controls)}"]
+        other = dict(zip(rest, rest, strict=True)) or {"": f"not {'/'.join((patients | controls).values())}"}
         patients, controls = patients or other, controls or other
-    for value in patients:
-        if _is_among(value, controls):
-            raise BrioError(f"{where}: --patient and --control are both '{value}'")
-    label_of = {v: 1 if _is_among(v, patients) else 0 if _is_among(v, controls) else None for v in counts}
-    mapped = [None if v is None else label_of[v] for v in values]
+    read.refuse_spellings(value for value in known if value in patients | controls)
+    for value in patients.keys() & controls:
+        raise BrioError(f"{where}: --patient and --control are both '{patients[value]}'")
+    mapped = [1 if value in patients else 0 if value in controls else None for value in read.values]
     if labels_required and {0, 1} - set(mapped):
         raise one_class
-    return mapped, ("/".join(controls), "/".join(patients))
+    names = ["/".join(read.name(v) if v in known else text for v, text in c.items()) for c in (controls, patients)]
+    return mapped, (names[0], names[1])
 
 
 def explain_other_group(value: str, patient: ClassValues, control: ClassValues) -> str:
     """Report that a value belongs to neither class, and which value it may be a misspelling of."""
-    named = {name.strip().lower(): name for name in [*list_class_values(patient), *list_class_values(control)]}
-    near = difflib.get_close_matches(value.strip().lower(), named, n=1, cutoff=0.75)
+    named = {fold_value(name): name for name in [*list_class_values(patient), *list_class_values(control)]}
+    near = difflib.get_close_matches(fold_value(value), named, n=1, cutoff=0.75)
     return f"label '{value}' is neither patient nor control" + (f" (mistyped '{named[near[0]]}'?)" if near else "")
-
-
-def _is_among(value: str, others: Iterable[str]) -> bool:
-    """Return whether a value is one of others, as text or as a number (``1.0`` is ``1``)."""
-    return any(value == other or series.parse_float(value) == series.parse_float(other) for other in others)
 
 
 # ---------------------------------------------------------------- rows of the table
@@ -421,7 +448,8 @@ def find_rows(src: Path, options: ImportOptions, also: Sequence[str] = ()) -> tu
     if required or options.label_column is not None or patients or controls:
         table.require_column(label_column, "--label-column", taken=[site_column])
     groups = [row.get(label_column) for row in table.rows]
-    labels, layout.classes = map_labels(groups, f"{path}: column '{label_column}'", patients, controls, required)
+    where, is_sex = f"{path}: column '{label_column}'", means_sex(label_column)
+    labels, layout.classes = map_labels(groups, where, patients, controls, required, is_sex)
     layout.renamed = {n: c for n, c in own.items() if n != c and named[n] is None and c in table.columns}
     ignored, names = choose_covariates(table, options, layout, {*own.values()})
     used = {own["participant_id"], site_column, *ignored}
@@ -432,16 +460,18 @@ def find_rows(src: Path, options: ImportOptions, also: Sequence[str] = ()) -> tu
         layout.warnings += (f"{path}: {problem}; brio keeps these columns unless --ignore-columns lists them",)
     found = [name for name in ("session", "file") if own.get(name) in table.columns]
     names |= {own[name]: name for name in found}
-    for participant, label, group, row in zip(ids, labels, groups, table.rows, strict=True):
+    rows_written = [table.written.get(number, {}) for number in table.numbers]
+    for participant, label, group, row, written in zip(ids, labels, groups, table.rows, rows_written, strict=True):
         site, is_other = row.get(site_column), group is not None and label is None
-        reason = f"no label in column '{label_column}'"
+        reason = _explain_missing("label", label_column, written)
         reason = explain_other_group(group or "", patients, controls) if is_other else reason
         if required and None in (site, label):
-            reason = f"no site in column '{site_column}'" if site is None else reason
+            reason = _explain_missing("site", site_column, written) if site is None else reason
             layout.skip(reason, participant, session=row.get(sessions))
             continue
         if is_other:
             layout.leave_unlabelled(participant, reason)
+        layout.label_texts[participant] = normalise_text(group)
         covariates = extract_covariates(row, used, names, (*RESERVED_COLUMNS, *found))
         layout.rows.append({"participant_id": participant, "site": site, "label": label} | covariates)
     return path, layout
@@ -456,21 +486,29 @@ def select_rows(table: TextTable, options: ImportOptions, layout: Layout, ids: s
         return table
     table.require_column(ids, "--id-column")
     rows, where = pd.DataFrame(table.rows, dtype=object), str(table.path)
-    reasons, warnings = explain_left_out(rows, options.where, options.exclude, where, ids, sessions)
+    about = (options.where, options.exclude, where, ids, sessions, options.sex_column)
+    reasons, warnings = explain_left_out(rows, *about)
     layout.warnings += warnings
-    kept = [(number, row) for number, row in enumerate(table.rows, start=1) if not reasons[number - 1]]
+    kept = [(number, row) for number, row, why in zip(table.numbers, table.rows, reasons, strict=True) if not why]
     for row, reason in zip(table.rows, reasons, strict=True):
         layout.skip(reason, *([row[ids] or ""] if reason else []), session=row.get(sessions))
     return replace(table, rows=[row for _, row in kept], numbers=[number for number, _ in kept])
 
 
 def explain_left_out(
-    table: pd.DataFrame, where: str | None, exclude: str | Path | None, name: str, ids: str, sessions: str
+    table: pd.DataFrame,
+    where: str | None,
+    exclude: str | Path | None,
+    name: str,
+    ids: str,
+    sessions: str,
+    sex_column: str | None = None,
 ) -> tuple[list[str], tuple[str, ...]]:
     """Give the reason why each row of a table is left out (empty if it is kept), and problems with the list."""
     reasons, warnings = np.full(len(table), "", dtype=object), tuple[str, ...]()
     if where is not None:
-        fulfilled, missing, columns = find_fulfilling(table, where, name)
+        fulfilled, missing, columns, odd = find_fulfilling(table, where, name, [sex_column])
+        warnings += tuple(odd)
         reasons[~fulfilled] = f"'{where}' is false"
         reasons[missing] = f"no value in {' or '.join(columns)}, which --where compares"
     if exclude is not None:
@@ -485,7 +523,7 @@ def explain_left_out(
         absent = f"not found in {name}: {shorten_list([f'{p} (session {s})' if s else p for p, s in unknown])}"
         if len(unknown) == len(listed):  # the list is of another study, or writes identifiers in another way
             raise BrioError(f"{exclude}: lists no participant to leave out ({absent if unknown else 'it is empty'})")
-        warnings = (f"{exclude}: {absent}",) if unknown else ()
+        warnings += (f"{exclude}: {absent}",) if unknown else ()
     if reasons.all():
         counts = ", ".join(f"{reason} ({n})" for reason, n in Counter(reasons).items())
         raise BrioError(f"{name}: none of the {len(table)} rows is left; reasons: {counts}")
@@ -525,9 +563,14 @@ def select_scans(cohort: Cohort, where: str | None, exclude: str | Path | None) 
     return replace(selected, provenance={**cohort.provenance, "selected": steps}), warnings
 
 
+def _explain_missing(what: str, column: str, written: Mapping[str, str]) -> str:
+    """Say that a row has no label or site, and which word in its cell was taken for a missing value."""
+    return f"no {what} in column '{column}'" + (f", which is '{written[column]}'" if column in written else "")
+
+
 def _shorten(value: object, prefix: str) -> str:
     """Write a value without the prefix of BIDS; empty where it is missing."""
-    return "" if value is None or value != value else str(value).removeprefix(prefix)
+    return write_value(value).removeprefix(prefix)
 
 
 def simplify_session(session: object) -> str:
@@ -538,9 +581,9 @@ def simplify_session(session: object) -> str:
 
 def _add_sessions(table: TextTable, id_column: str) -> TextTable:
     """Give each session that BIDS lists in ``sub-*/sub-*_sessions.tsv``, beside the table, a row of its own."""
-    rows: list[dict[str, str | None]] = []
+    rows, numbers = list[dict[str, str | None]](), list[int]()
     columns = dict.fromkeys(table.columns)
-    for row in table.rows:
+    for number, row in zip(table.numbers, table.rows, strict=True):
         subject = f"sub-{_shorten(row.get(id_column), 'sub-')}"
         path = table.path.parent / subject / f"{subject}_sessions.tsv"
         own: list[dict[str, str | None]] = [{}]
@@ -549,7 +592,8 @@ def _add_sessions(table: TextTable, id_column: str) -> TextTable:
             sessions.require_column("session_id")
             own, columns = sessions.rows, columns | dict.fromkeys(sessions.columns)
         rows += [row | {c: value for c, value in one.items() if value is not None} for one in own]
-    return replace(table, columns=[*columns], rows=[dict.fromkeys(columns) | row for row in rows])
+        numbers += [number] * len(own)
+    return replace(table, columns=[*columns], rows=[dict.fromkeys(columns) | row for row in rows], numbers=numbers)
 
 
 _COPY = re.compile(r"(.+)\.[0-9]+")  # how pandas numbers columns of one name: age, age.1

@@ -13,7 +13,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
@@ -45,6 +44,7 @@ def _read_label(
         raise BrioError(f"{path}: participant {participant} has {has}; it must be 1 (autism) or {control} (control)")
     if label is None and code is not None:
         layout.leave_unlabelled(participant, f"{column} '{code}' is neither 1 nor {control}")
+    layout.label_texts[participant] = code or ""
     return label
 
 
@@ -113,7 +113,7 @@ def _read_phenotypic(path: Path, by_id: dict[str, Path], atlas: str, options: Im
     layout = Layout([], ABIDE_CLASSES)
     table = participants.select_rows(table, options, layout, "FILE_ID", "session")
     seen = {entry["participant_id"] for entry in layout.skipped}
-    for number, row in zip(table.numbers or count(1), table.rows, strict=False):
+    for number, row in zip(table.numbers, table.rows, strict=True):
         file_id = row["FILE_ID"]
         if file_id is None or file_id == NO_SCAN:
             reason = f"the release has no scan (FILE_ID is {file_id or 'empty'})"
@@ -253,6 +253,7 @@ def find_dpabi(src: Path, options: ImportOptions) -> Layout:
         participant = path.stem.removeprefix(PREFIX)
         match = DPABI_NAME.fullmatch(participant)
         row: Row = {"site": f"S{match['site']}", "label": GROUPS.get(match["group"])} if match else {}
+        layout.label_texts[participant] = match["group"] if match else ""
         reason = "the file name is not ROISignals_S<site>-<group>-<number>"
         reason = "the group in the file name is neither 1 (MDD) nor 2 (HC)" if match else reason
         is_unlabelled = row.get("label") is None
