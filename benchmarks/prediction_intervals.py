@@ -19,9 +19,10 @@ from brio.connectome import BlockRule, Connectomes
 from brio.connectome.resampling import find_design_size
 from brio.device import resolve_device
 from brio.models.evidence import choose_rule, learn_call_rules, trace_risk
-from brio.models.fit import halve_scans, learn_interval_factor, settle_final_settings
+from brio.models.fit import learn_interval_factor, settle_final_settings
 from brio.models.model import Member, Model
 from brio.models.predict import compute_half_width
+from brio.models.ranges import halve_scans
 from brio.protocol import leave_one_site_out
 from brio.protocol.metrics import calibrate_margins
 from brio.training import Run

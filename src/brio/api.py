@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import math
 import tempfile
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -612,6 +613,7 @@ def predict(
         refuse_existing(out)
     from .models import predict_scans
     from .models.external import write_predictions
+    from .models.predict import warn_of_differences
 
     with open_scratch_folder() as place:
         fitted = load_model(model) if isinstance(model, str | Path) else model
@@ -624,6 +626,8 @@ def predict(
             known: dict[str, Any] = {"known_header": training.header, "known_extraction": training.extraction}
             scans = read_scans_to_predict(scans, place / "scans", **known, **options)
         predictions = predict_scans(fitted, scans, reestimates=reestimates, wanted_accuracy=accuracy, device=device)
+        for line in warn_of_differences(fitted, scans):
+            warnings.warn(line.removeprefix("warning: "), stacklevel=2)
         if out is not None:
             from .report.predictions import render_prediction_page
 

@@ -30,7 +30,7 @@ from .models.external import read_validation
 from .protocol import ProtocolSettings, make_folds
 from .protocol.metrics import ONE_CLASS, count_participants
 from .report.comparisons import markdown_table
-from .report.evidence import are_classes_sexes, read_evidence, read_job
+from .report.evidence import read_evidence, read_job
 from .report.write import PAGE, format_report, read_writer
 from .results import Plan, RunRecord, RunRow, RunStore, StoredJob, files
 from .results.cohort import read_cohort_facts
@@ -181,7 +181,7 @@ def _verify_job(found: Verification, folder: Path) -> tuple[StoredJob, dict[str,
     settings = {name: method.settings for name, method in plan.methods.items()}
     settings |= {record.row.method: record.settings for record in records.values()}
     facts = {name: restore_method(name, values).facts for name, values in settings.items()}
-    summary = results.summarise(plan, table, predictions, facts, are_classes_sexes(read_cohort_facts(folder)))
+    summary = results.summarise(plan, table, predictions, facts, read_cohort_facts(folder))
     texts = format_tables(table, predictions, summary)
     texts |= {"table.md": markdown_table([summary])} if (folder / "table.md").is_file() else {}
     del texts[files.PREDICTIONS]

@@ -215,7 +215,8 @@ def test_what_the_label_is_made_of_is_given_to_no_method(cohort):
     assert read_covariates(asked, ["sex"], "it").shape == (len(asked), 1)
     message = "it needs the age .* are computed from the column 'age'; leave out this method"
     refuse(message, read_covariates, asked, ["sex", "age"], "it")
-    refuse("'covariates-only' needs the age", brio.run, cohort, ["covariates-only"], label="age>site-median")
+    known = read_covariates(asked, ["sex", "age"], "it", partly=True)
+    assert np.isnan(known).all(axis=0).tolist() == [False, True]
     settings = {"harmonise.kind": "residualise", "harmonise.covariates": "sex"}
     message = r"harmonise\.covariates needs the sex .*; leave out this covariate"
     refuse(message, brio.run, cohort, ["ridge"], label="sex", settings=settings)

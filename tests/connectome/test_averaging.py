@@ -14,7 +14,7 @@ from brio.cohort.scans import SESSION_FRAMES, read_session_frames
 from brio.connectome import Connectomes, ReestimateRequest
 from brio.diagnostics import estimate_window_connectomes
 from brio.methods import make_method
-from brio.models.fit import halve_scans
+from brio.models.ranges import halve_scans
 from brio.training.contract import check_needs
 from cohort.file_layouts import refuse
 
@@ -100,7 +100,7 @@ def test_halves_are_halves_of_all_sessions():
 
 def test_what_needs_one_series_is_refused():
     method = make_method("deci")
-    asks = method.needs, method.settings, "method 'deci'"
+    asks = method, "method 'deci'"
     refuse("method 'deci' needs time series, but .* averaged .* --sessions join", check_needs, cohort("average"), *asks)
     check_needs(cohort("join"), *asks)
     averaged = Connectomes(cohort("average"))

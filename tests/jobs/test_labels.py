@@ -11,6 +11,7 @@ from brio.cohort.simulate import Simulation, simulate
 from brio.jobs import JobSpec, prepare_job
 from brio.jobs.dask import pack_stack, train_packed
 from brio.jobs.plan import assign_stacks, build_plan
+from brio.methods import make_method
 from brio.report.evidence import read_evidence
 from brio.report.verdict import write_verdict
 from brio.results import RunStore
@@ -86,8 +87,10 @@ def test_mistakes_are_told_in_a_line_and_leave_nothing(brio, place, tmp_path, qu
 def test_methods_that_are_given_the_label_are_left_out_of_all(place):
     said = []
     job = prepare_job(JobSpec(place, label="age>site-median", device="cpu"), say=said.append)
-    assert job.runnable_methods(["ridge", "covariates-only", "core"]) == ["ridge"]
-    assert ["the labels are computed from the column" in line for line in said] == [True, True]
+    assert job.runnable_methods(["ridge", "covariates-only", "core"]) == ["ridge", "covariates-only"]
+    assert ["the labels are computed from the column" in line for line in said] == [True]
+    job.announce_inputs([make_method("covariates-only"), make_method("ridge")])
+    assert ["'covariates-only' uses sex and motion" in line for line in said] == [False, True]
 
 
 def test_small_sites_follow_the_rules_of_the_audit(place):

@@ -32,6 +32,10 @@ def without_motion(cohort):
     return rebuild(cohort, table=cohort.participants.drop(columns="mean_fd"))
 
 
+def without_covariates(cohort):
+    return rebuild(cohort, table=cohort.participants.drop(columns=["age", "sex", "mean_fd"]))
+
+
 def small(cohort):
     """Two participants of each class at each of three sites: a fold has four to learn from, too few for inner folds."""
     rank = cohort.participants.groupby(["site", "label"]).cumcount()
@@ -44,11 +48,12 @@ def small(cohort):
         (lambda same: same, {}, None, ""),
         (alike, {}, "length-only", "all scans of each site have the same length"),
         (of_sex, {}, "covariates-only", "would use sex as an input, but sex is the label here"),
-        (without_motion, {}, "covariates-only", "has no column 'mean_fd'"),
-        (lambda same: same, {"label": "sex"}, "covariates-only", "the labels are computed from the column"),
+        (without_motion, {}, None, ""),
+        (without_covariates, {}, "covariates-only", "has no column 'sex'"),
+        (lambda same: same, {"label": "sex"}, None, ""),
         (small, {}, "brio", "cannot choose its number of epochs: fold site01: inner folds over participants need"),
     ],
-    ids=["all", "one length", "sex", "no motion", "asked for sex", "few participants"],
+    ids=["all", "one length", "sex", "no motion", "no covariates", "asked for sex", "few participants"],
 )
 def test_methods_that_do_not_suit_the_cohort_are_left_out_with_the_reason(cohort, change, options, left_out, why):
     said = []

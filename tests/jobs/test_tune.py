@@ -97,7 +97,9 @@ def test_labels_of_a_test_site_choose_nothing(cohort, tuned, tmp_path):
 
 def test_choices_are_carried_to_another_cohort_fold_by_fold(tuned, tmp_path):
     other = simulate(Simulation(n_sites=5, per_class=5, n_rois=16, frames=60))
-    result = run(other, ["gcn", "ridge"], tuned=tuned, out=tmp_path / "o", settings=SMALL, device="cpu")
+    said, words = [], {"settings": SMALL, "device": "cpu"}
+    result = run(other, ["gcn", "ridge"], tuned=tuned, out=tmp_path / "o", say=said.append, **words)
+    assert said[0].startswith("warning: the settings were tuned on")
     chosen = read_choices(tuned)
     for record in read_records(tmp_path / "o"):
         if record["row"]["method"] == "gcn":
@@ -247,7 +249,8 @@ def test_all_are_those_that_the_cohort_can_feed_and_the_others_are_named(tmp_pat
     few = [e for e in runs.list_methods() if e.name in ("ridge", "covariates-only", "brio-plus", "brio-wo-qg")]
     monkeypatch.setattr(runs, "list_methods", lambda: few)
     bare = simulate(Simulation(n_sites=5, per_class=5, n_rois=12, frames=60))
-    del bare.participants["mean_fd"]
+    for name in ("age", "sex", "mean_fd"):
+        del bare.participants[name]
     said = []
     words = {"seeds": 1, "device": "cpu", "folds": ["site01"], "say": said.append}
     for asked in ("all", ["all"]):
@@ -255,4 +258,4 @@ def test_all_are_those_that_the_cohort_can_feed_and_the_others_are_named(tmp_pat
         assert list(result.summary.methods) == ["ridge", "brio-plus"], "no variant, nothing that lacks a column"
     assert sum(line.startswith("left out: method 'covariates-only'") for line in said) == 2
     assert list(tune(bare, "all", out=tmp_path / "t", budget=2, **words).summary.methods) == ["ridge", "brio-plus"]
-    refuse("mean_fd", run, bare, ["covariates-only"], out=tmp_path / "n", **words)
+    refuse("no column 'sex'", run, bare, ["covariates-only"], out=tmp_path / "n", **words)

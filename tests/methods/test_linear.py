@@ -193,6 +193,46 @@ def test_scans_with_equal_features_have_equal_margins(n_features):
     np.testing.assert_allclose(margins, (kinds[kind] - kinds.mean(0)) @ coefficients, atol=1e-10)
 
 
+@pytest.mark.parametrize("lost", [["sex"], ["age", "mean_fd"]])
+def test_the_confound_baseline_uses_the_covariates_that_there_are(lost):
+    cohort, names = shortcut_cohort("covariates-only"), {"sex": "sex", "age": "age", "mean_fd": "motion"}
+    table, same = cohort.participants, {"sex": "F", "age": 30.0, "mean_fd": 0.2}
+    tables = [table, table.assign(**{name: same[name] for name in lost}), table.drop(columns=lost)]
+    says = [[], [], []]
+    whole, constant, without = (
+        evaluate(replace(cohort, participants=one), ["covariates-only"], device="cpu", exclude=False, say=said.append)
+        for one, said in zip(tables, says, strict=True)
+    )
+    margins = [result.predictions["margin"].to_numpy() for result in (whole, constant, without)]
+    np.testing.assert_allclose(margins[2], margins[1], atol=1e-12)  # a gap tells as little as a constant
+    assert np.abs(margins[2] - margins[0]).max() > 0.01
+    used = [name for column, name in names.items() if column not in lost]
+    assert whole.summary.methods["covariates-only"].needs == tuple(names.values())
+    assert without.summary.methods["covariates-only"].needs == tuple(used)
+    (line,) = [line for line in says[2] if "'covariates-only' uses" in line]
+    assert f"uses {' and '.join(used)} (" in line
+    (line,) = [line for line in says[0] if "'covariates-only' uses" in line]
+    assert "motion is unknown for 1 scan, which" in line
+
+
+def test_a_covariate_that_few_scans_lack_is_filled_with_the_mean_of_the_source():
+    cohort = shortcut_cohort("covariates-only")
+    age = cohort.participants["age"].where(np.arange(len(cohort)) != 3)
+    result = evaluate(
+        replace(cohort, participants=cohort.participants.assign(age=age)), ["covariates-only"], device="cpu"
+    )
+    assert result.summary.methods["covariates-only"].needs == ("sex", "age", "motion")
+    assert result.rows["auc"].mean() > 0.8
+
+
+def test_confound_baselines_decide_nothing_by_the_seed():
+    """So that one seed of them beside a linear model without validation sites is no smoke run."""
+    names = ["ridge", "covariates-only", "length-only", "dead-rois-only"]
+    settings = {"protocol.validation_sites": 0, "choose_by": "source-sites"}
+    result = evaluate(shortcut_cohort("nothing"), names, device="cpu", settings=settings)
+    assert not result.summary.smoke_run
+
+
 @pytest.mark.parametrize("classes", [("F", "M"), ("0", "1")])
 def test_a_control_that_is_given_the_label_is_not_called_a_shortcut(classes):
     cohort = shortcut_cohort("nothing")

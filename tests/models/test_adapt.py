@@ -222,6 +222,20 @@ def test_foreign_scans_are_left_out_and_counted(ridge, local):
     assert "left out:" not in write_card(rest)
 
 
+def test_a_class_that_is_foreign_as_a_whole_is_said_by_names_and_number(ridge, local, tmp_path):
+    frames, controls = local.frames.copy(), np.flatnonzero(local.labels == 0)
+    for i in controls:
+        part = slice(local.starts[i], local.starts[i] + local.n_frames[i])
+        frames[part] = frames[part][:, np.arange(16).reshape(4, 4).T.flatten()]
+    strange = replace(local, frames=frames)
+    listed = rf"left out: {len(controls)} of {len(local)} labelled scans flagged 'foreign' .*{local.ids[controls[0]]}"
+    refuse(f"no controls among .*; {listed}", adapt_model, ridge, strange, device="cpu")
+    said = []
+    adapt_model(ridge, strange, prevalence=0.5, device="cpu", say=said.append)
+    assert len(said) == 1
+    assert all(name in said[0] for name in local.ids[controls][:10])
+
+
 def test_the_command_writes_a_model_that_predict_uses(ridge, local, tmp_path):
     write_model(ridge, tmp_path / "model")
     local.save(tmp_path / "local")

@@ -15,15 +15,17 @@ from brio.methods import make_method
 from brio.models import add_evidence, fit_model
 from brio.models.attacks import fit_halves, read_measured_attacks
 from brio.models.evidence import CallRule, Estimate, read_evidence_job
-from brio.models.fit import halve_scans, learn_interval_factor, settle_final_settings
+from brio.models.external import summarise_predictions
+from brio.models.fit import learn_interval_factor, settle_final_settings
 from brio.models.folder import write_card
-from brio.models.ranges import ScanRanges
+from brio.models.predict import predict_scans
+from brio.models.ranges import ScanRanges, halve_scans
 from brio.protocol import leave_one_site_out, make_training_fold
 from brio.training import Run
 from commands import refuse
 from doctored import change_json
 from made_cohorts import rebuild
-from stored import load_benchmark, rehash
+from stored import load_benchmark, make_evidence, rehash
 
 COMBAT = {"harmonise.kind": "combat"}
 INNER = {"choose_by": "source-sites", "protocol.validation_sites": 0}
@@ -171,6 +173,42 @@ def test_evidence_of_some_of_the_scans_is_named_with_its_count(cohort, diagnosis
     )
     assert any(f"covers only {n - 1} of the {n} participants" in line for line in said)
     assert add_evidence(model, diagnosis_job, Connectomes(cohort)).evidence.differences == ()
+
+
+def test_evidence_of_other_sites_names_them_wherever_it_is_shown(cohort, diagnosis_job, new_scans):
+    part = cohort.select(np.flatnonzero(cohort.sites != "site02"))
+    said = []
+    model = fit_model(specify(part), evidence=diagnosis_job, say=said.append)
+    told = "the model was not fitted to site02"
+    assert told in model.evidence.differences
+    assert told in said[0]
+    assert told in model.evidence.describe()
+    card = write_card(model)
+    assert card.index(told) < card.index("- Leave one site out")
+    lines = summarise_predictions(model, new_scans, predict_scans(model, new_scans, reestimates=2, device="cpu"))
+    assert lines[0].startswith("warning")
+    assert told in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"smoke_run": True}, "smoke run"),
+        ({"n_fewest": 9}, "only 9 participants of one class"),
+        ({"auc": Estimate(1.0, None, None)}, "the same at all 6 sites"),
+        ({"n_two_class_sites": 1}, "only one site"),
+        ({}, ""),
+    ],
+)
+def test_evidence_that_supports_no_claim_says_so_in_the_card_and_with_predictions(ridge, new_scans, changes, why):
+    found = {"auc": Estimate(0.8, 0.7, 0.9), "n_sites": 6, "n_two_class_sites": 6, "n_fewest": 40} | changes
+    model = replace(ridge, evidence=make_evidence(**found))
+    reason = model.evidence.no_claim
+    assert bool(reason) == bool(changes)
+    assert why in reason
+    lines = summarise_predictions(model, new_scans, predict_scans(model, new_scans, reestimates=2, device="cpu"))
+    assert (f"warning: {reason}" in lines) == bool(changes)
+    assert (f"**{reason[:1].upper()}{reason[1:]}.**" in write_card(model)) == bool(changes)
 
 
 def test_evidence_says_how_many_sites_have_an_auc(cohort, fit, tmp_path):

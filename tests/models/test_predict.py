@@ -12,6 +12,7 @@ from sklearn.metrics import roc_auc_score
 
 from brio import Cohort
 from brio.cohort import Atlas
+from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
 from brio.errors import BrioError
 from brio.models import choose_rule, predict_scans, trace_risk
@@ -25,12 +26,18 @@ from brio.models.evidence import (
     flag_by_other_sites,
     learn_call_rules,
 )
-from brio.models.external import expect_scores, score_labelled_scans, summarise_predictions, tabulate_scores
+from brio.models.external import (
+    count_called_participants,
+    expect_scores,
+    score_labelled_scans,
+    summarise_predictions,
+    tabulate_scores,
+)
 from brio.models.folder import write_card
 from brio.models.known_scans import list_known_scans
 from brio.models.model import check_atlas
 from brio.models.predict import PREDICTION_REESTIMATES, ScanPredictions
-from brio.models.ranges import check_left_out_sites, learn_ranges
+from brio.models.ranges import check_left_out_sites, check_ranges, find_code, learn_ranges
 from brio.report.predictions import render_prediction_page
 from commands import refuse
 from made_cohorts import rebuild
@@ -168,14 +175,16 @@ def test_calls_follow_the_evidence(ridge, new_scans, predictions):
     np.testing.assert_array_equal(found.table["interval_crosses_half"] == "yes", crosses)
     assert 0 < crosses.sum() < len(new_scans)
     said = summarise_predictions(model, new_scans, found)
-    assert any(line.startswith(f"{crosses.sum()} of the calls have an interval that crosses one half") for line in said)
+    assert any(
+        line.startswith(f"{crosses.sum()} of the called scans have an interval that crosses one half") for line in said
+    )
     strange = replace(new_scans, frames=new_scans.frames.copy())
     strange.frames[: new_scans.starts[3]] /= 2  # the first three are scans of the model again
     found = predict(model, strange)
     assert found.table["predicted"].tolist() == ["no call"] * 3 + named[3:].tolist()  # flagged: never
     said = " ".join(summarise_predictions(model, strange, found))
     expected = round(0.75 * (len(new_scans) - 3))
-    assert f"{len(new_scans) - 3} of {len(new_scans)} called" in said
+    assert f"{len(new_scans) - 3} of {len(new_scans)} participants called" in said
     assert f"expected at a new site: {expected}; at left-out sites, 75% of" in said
     median = float(np.median(np.abs(found.logit)))
     model = replace(ridge, evidence=make_evidence((replace(everything, threshold=median),)))
@@ -318,10 +327,53 @@ def test_exchanged_classes_are_refused_and_other_names_are_said_where_there_are_
     for classes, warned in ((("control", "Patient"), False), (("0", "1"), False), (("control", "depression"), True)):
         text = summarise(ridge, replace(turned, classes=classes))
         assert ("labels are control and depression, but the model has control and patient" in text) == warned
-    some, unnamed = replace(turned, classes=("ASD", "TC")), replace(ridge, classes=("0", "1"))
-    assert "TC is matched with 1 (patients) and ASD with 0 (controls)" in summarise(unnamed, some)
-    assert "TC is matched with patient and ASD with control;" in summarise(ridge, some)
-    assert "taken as" not in summarise(unnamed, replace(bare, classes=("ASD", "TC")))
+    some, unnamed = replace(turned, classes=("2", "1")), replace(ridge, classes=("0", "1"))
+    assert "1 is matched with 1 (patients) and 2 with 0 (controls)" in summarise(unnamed, some)
+    assert "1 is matched with patient and 2 with control;" in summarise(ridge, some)
+    assert "matched with" not in summarise(unnamed, replace(bare, classes=("2", "1")))
+
+
+@pytest.mark.parametrize("names", [("ASD", "TC"), ("patients", "healthy controls"), ("MDD", "HC"), ("1", "controls")])
+def test_classes_that_mean_the_opposite_are_refused_whatever_their_names(ridge, new_scans, names):
+    some = replace(new_scans.select([0, 1, 30]), classes=names)
+    for model in (ridge, replace(ridge, classes=("0", "1")), replace(ridge, classes=("TD", "ASD"))):
+        refuse("its classes are swapped", predict, model, some)
+        assert len(predict(model, replace(some, classes=names[::-1])).table) == 3
+
+
+def test_a_weak_signal_is_not_foreign_and_a_weak_signal_in_another_order_is():
+    cohort = simulate(Simulation(n_sites=4, per_class=8, n_rois=116, frames=150, stable=0.5, dead_share=0.0, seed=1))
+    ranges, mean = learn_ranges(Connectomes(cohort), np.flatnonzero(cohort.sites != "site04"))
+    here, rng = cohort.select(np.flatnonzero(cohort.sites == "site04")), np.random.default_rng(0)
+    foreign = {}
+    for name, order in (("own", np.arange(116)), ("another", rng.permutation(116))):
+        scans = [here.scan(i)[:, order] for i in range(len(here))]
+        noisy = rebuild(here, [scan + 2.5 * scan.std(0) * rng.normal(size=scan.shape) for scan in scans])
+        checked = check_ranges(ranges, mean, Connectomes(noisy), np.zeros(len(here), dtype=bool))
+        assert (checked["distance"] > ranges.foreign_distance).mean() > 0.8, "far enough to be foreign"
+        foreign[name] = find_code(checked["flag"], "foreign").mean()
+    assert foreign["own"] < 0.1
+    assert foreign["another"] == 1
+
+
+def test_foreign_scans_are_named(ridge, new_scans):
+    frames, order = new_scans.frames.copy(), np.arange(16).reshape(4, 4).T.flatten()
+    end = new_scans.starts[2]
+    frames[:end] = frames[:end, order]
+    lines = summarise(ridge, replace(new_scans, frames=frames)).split("; ")
+    (line,) = [line for line in lines if "foreign, which" in line]
+    assert line.endswith(f": {new_scans.ids[0]} and {new_scans.ids[1]}")
+
+
+def test_participants_are_called_not_scans(ridge, new_scans):
+    everything = CallRule(wanted_accuracy=0.8, threshold=0.0, n_called=3, n_right=2, n_participants=4)
+    model, n = replace(ridge, evidence=make_evidence((everything,))), len(new_scans)
+    index = np.r_[:n, :3]
+    twice = rebuild(new_scans, index=index, session=["a"] * n + ["b"] * 3)
+    found = predict(model, twice)
+    assert count_called_participants(twice, found.table) == (n, n, n)
+    assert f"{n} of {n} participants called" in " ".join(summarise_predictions(model, twice, found))
+    assert f"<b>{n}</b> of {n} participants called" in render_prediction_page(model, twice, found)
 
 
 def test_flags_and_notes_are_counted_by_their_codes(ridge, cohort, new_scans):

@@ -24,6 +24,7 @@ from brio.report.answers import (
 )
 from brio.report.evidence import EvidenceArm, read_evidence
 from brio.report.html import make_environment
+from brio.report.html.paper import write_paragraph
 from brio.results import MetricSummary, StoredJob, summarise_scores
 from doctored import change_json, make_method, make_summary
 
@@ -221,11 +222,38 @@ def test_better_than_chance_at_unseen_sites_or_not(change, answer):
 
 def test_sites_with_the_same_auc_have_no_test():
     equal = Answers(make_arm(draw().assign(margin=lambda p: p["label"] - 0.5)))
-    assert judge_transfer(equal).sentence == (
-        "Not tested: ridge regression has the same AUC at all 8 sites, so there is no interval over sites."
-    )
-    assert "one site" not in judge_usability(equal, judge_transfer(equal)).sentence
-    assert say("detectable", equal) == "", "too few sites is not why"
+    judged = judge_transfer(equal)
+    assert (judged.answer, judged.reason) == ("Not known", equal.explain_no_claim())
+    assert judge_usability(equal, judged) == judged
+    assert "same at all 8 sites" in judged.reason
+
+
+@pytest.mark.parametrize(
+    ("change", "smoke"),
+    [
+        ({}, "1 seed"),
+        ({"slope": 1.0, "sites": 1}, ""),
+        ({"per_site": 2}, ""),  # fewer than ten of a class
+        ({"perfect": True}, ""),
+        ({"perfect": True}, "1 seed"),
+        ({"perfect": True, "per_site": 2}, ""),
+    ],
+)
+def test_what_supports_no_claim_has_one_answer_to_both_questions(change, smoke):
+    """Whatever the predictions are: perfect ones of a smoke run change no odds."""
+    perfect = change.get("perfect")
+    table = draw(**{name: value for name, value in change.items() if name != "perfect"})
+    if change.get("per_site"):
+        table["label"] = np.arange(len(table)) % 2
+    if perfect:
+        table["margin"] = table["label"] - 0.5
+    rates = {"sensitivity": 1.0, "specificity": 1.0, "balanced_acc": 1.0} if perfect else {}
+    answers = Answers(make_arm(table, **rates))
+    transfer = judge_transfer(answers, smoke)
+    assert transfer == judge_usability(answers, transfer)
+    assert (transfer.answer, transfer.size) == ("Not known", "")
+    assert transfer.reason == answers.explain_no_claim(smoke) != ""
+    assert ("smoke run" in transfer.reason) == bool(smoke)
 
 
 def test_chance_and_smoke_runs_are_not_usable():
@@ -293,26 +321,18 @@ def test_a_single_participant_of_a_class_at_a_site_does_not_spoil_the_interval()
 # ---------------------------------------------------------------- words follow the data
 
 
-def facts(*sites, classes=("control", "patient")):
-    described = [{"site": str(k), "n": n, "sex": sex} for k, (n, sex) in enumerate(sites)]
-    return {"classes": list(classes), "sites": described}
-
-
 @pytest.mark.parametrize(
     ("described", "is_sex"),
     [
-        (facts(classes=("F", "M")), True),
-        (facts(classes=("male", "Female")), True),
-        (facts(classes=("M", "male")), False),
-        (facts(classes=("F", "patient")), False),
-        (facts(([3, 5], {"1": 3, "2": 5}), ([9, 2], {"1": 9, "2": 2}), ([4, 6], {"1": 4, "2": 6})), True),
-        (facts(([3, 5], {"1": 5, "2": 3}), ([9, 2], {"1": 2, "2": 9}), ([4, 6], {"1": 6, "2": 4})), True),
-        (facts(([3, 5], {"1": 3, "2": 5}), ([9, 2], {"1": 2, "2": 9}), ([4, 6], {"1": 4, "2": 6})), False),
-        (facts(([5, 5], {"1": 5, "2": 5}), ([9, 9], {"1": 9, "2": 9}), ([4, 4], {"1": 4, "2": 4})), False),
-        (facts(([3, 5], None), ([9, 2], None)), False),
+        ({"classes": ["control", "patient"], "label_is_sex": True}, True),
+        ({"classes": ["F", "M"], "label_is_sex": False}, False),
+        ({"classes": ["F", "M"]}, True),  # written by version 0.2
+        ({"classes": ["male", "Female"]}, True),
+        ({"classes": ["M", "male"]}, False),
+        ({"classes": ["F", "patient"]}, False),
     ],
 )
-def test_sex_as_the_label_is_recognised(finished, described, is_sex):
+def test_sex_as_the_label_is_read_from_the_facts(finished, described, is_sex):
     evidence = read_evidence(finished)
     job = dataclasses.replace(evidence.jobs[0], cohort_facts=described)
     changed = dataclasses.replace(evidence, jobs=[job], arms=[dataclasses.replace(a, job=job) for a in evidence.arms])
@@ -322,8 +342,8 @@ def test_sex_as_the_label_is_recognised(finished, described, is_sex):
 
 
 def test_no_patients_where_the_classes_are_the_sexes(copy, rewrite):
-    for name in ("facts.json", "audit.json"):
-        change_json(copy / name, lambda document: document.update(classes=["F", "M"]))
+    for name, changes in (("facts.json", {"label_is_sex": True}), ("audit.json", {})):
+        change_json(copy / name, lambda document, new=changes: document.update(classes=["F", "M"], **new))
     text = rewrite()
     assert "patient" not in text[: text.index('<script type="application/json" id="q-data"')].lower()
     assert "share of participants labelled M" in text
@@ -359,6 +379,32 @@ def test_smoke_runs_show_no_p_value(copy, rewrite, page):
     assert 'data-metric="difference"' in text
     assert "Wilcoxon" not in text
     assert "p tests" not in text
+
+
+@pytest.mark.parametrize("smoke", [False, True])
+def test_a_perfect_score_supports_no_claim_in_any_corner(copy, rewrite, smoke):
+    def perfect(summary):
+        summary["smoke_run"] = smoke
+        for method in summary["methods"].values():
+            method["auc"] |= {"mean": 1.0, "sd": 0.0, "interval": None}
+            method |= dict.fromkeys(("sensitivity", "specificity", "balanced_acc"), method["auc"])
+
+    change_json(copy / "summary.json", perfect)
+    text, card, evidence = rewrite(), (copy / "MODEL_CARD.md").read_text(), read_evidence(copy)
+    assert ("smoke run (" in evidence.no_claim) == smoke
+    assert evidence.transfer == evidence.usability
+    reason = evidence.no_claim
+    sentence = f"{reason[0].upper()}{reason[1:]}."
+    assert text.count(f"<strong>Not known</strong>: {reason}.") == 2
+    assert f"<strong>{sentence}</strong> The numbers below" in text
+    assert (">smoke run<" in text, ">no claim<" in text) == (smoke, not smoke)
+    assert card.count(f"Not known: {reason}.") == 2
+    assert card.count(f"- {sentence}") == 2, "in the summary and among the limitations"
+    assert write_paragraph(evidence).startswith(sentence)
+    for words in (text, card):
+        assert "changes the odds" not in words
+        assert 'data-metric="p_holm"' not in words
+        assert "significant difference (" not in words
 
 
 def test_validation_is_named_only_where_there_was_some(copy, rewrite, page):

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from brio import Cohort
+from brio.cohort.covariates import relabel
 from brio.cohort.simulate import Simulation, simulate
 from brio.results import StoredJob
 from brio.results.cohort import describe_cohort, group_participants
@@ -80,3 +81,16 @@ def test_every_run_writes_the_facts_and_groups_of_the_scans_it_uses(finished, co
     assert written == json.loads(json.dumps(describe_cohort(used)))
     assert sum(written["all"]["n"]) == job.plan.n_scans == len(cohort) - 1
     pd.testing.assert_frame_equal(job.groups, group_participants(used).reset_index(drop=True), check_dtype=False)
+
+
+def test_the_label_is_sex_if_sex_decides_it_however_it_is_written():
+    sexes = ["F", "m", "female", "M", "f ", "male"] * 2
+    assert describe_cohort(make_bare(sex=sexes))["label_is_sex"]
+    assert not describe_cohort(make_bare(sex=["F", "M", "M", "F"] * 3))["label_is_sex"]
+    assert not describe_cohort(make_bare())["label_is_sex"]
+
+
+def test_covariates_are_those_that_someone_has_and_the_label_is_not_made_of():
+    known = make_bare(sex=["F", "F", "M"] * 4, age=[np.nan] * 12, mean_fd=[0.1, *[np.nan] * 11])
+    assert describe_cohort(known)["covariates"] == ["sex", "motion"]
+    assert describe_cohort(relabel(known, "sex", min_class=1))["covariates"] == ["motion"]

@@ -79,7 +79,7 @@ def test_smoke_runs_and_unlabelled_test_scans_are_named(cohort, tmp_path):
     settings = {"harmonise.kind": "combat", "harmonise.unseen": "unlabelled"}
     run(cohort, ["ridge"], seeds=1, out=tmp_path, settings=settings, device="cpu")
     text = write_paragraph(read_evidence(tmp_path))
-    assert text.startswith("This was a smoke run (1 seed, 5 folds), which supports no claim.")
+    assert text.startswith("This is a smoke run (1 seed, 5 folds), which supports no claim.")
     assert "This harmonisation is transductive: it uses unlabelled scans of sites that it was not fitted to" in text
     assert "ComBat, unseen sites: unlabelled; Johnson et al. 2007" in text
     assert "t test" not in text

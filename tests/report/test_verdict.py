@@ -1,6 +1,5 @@
 """The verdict on doctored results: it claims what the numbers allow, and no more."""
 
-import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from brio.methods import list_methods
 from brio.protocol import t_interval
 from brio.report.evidence import Evidence, EvidenceArm
 from brio.report.verdict import write_verdict
@@ -39,7 +39,7 @@ def write(*arms, studies=()):
     sentences = write_verdict(evidence)
     few_sites = arms[0].job.summary.few_sites_note
     assert sentences[3:] == [few_sites] * bool(few_sites)
-    alone = re.sub(r"^This is a smoke run \(.*\), which supports no claim\. ", "", sentences[0])
+    alone = sentences[0].removeprefix(f"{evidence.no_claim[:1].upper()}{evidence.no_claim[1:]}. ")
     assert all(s.endswith(".") and s.count(". ") == 0 for s in [alone, *sentences[1:3]]), "one sentence each"
     return sentences[:3]
 
@@ -115,7 +115,7 @@ def test_caution_names_networks_that_were_trained_too_briefly():
 def test_smoke_runs_are_called_that_and_claim_nothing():
     best, difference, _ = write(arm("brio", BASE + 0.1, smoke=True), arm("ridge", BASE, smoke=True))
     assert best.startswith("This is a smoke run (1 seed, 20 folds), which supports no claim. BRIO reaches")
-    assert difference.endswith("; smoke runs are not tested for significance.")
+    assert difference.endswith("; this difference is not tested for significance.")
     assert "difference (p" not in difference
     study = StoredStudy(Path("ablation"), StudyRecord(name="ablation", smoke="epochs=3"), "", None)
     assert write(arm("brio", BASE), studies=[study])[0].startswith("This is a smoke run (epochs=3)")
@@ -135,6 +135,15 @@ def test_smoke_runs_controls_and_varied_settings_do_not_compete(other):
     assert "of 2 ranked methods" in best
 
 
+def test_brio_plus_is_linear_and_the_reference_where_it_is_the_only_one():
+    assert write(arm("mlp", BASE), arm("brio-plus", BASE - 0.1))[1].startswith("MLP scored 10 points higher than BRIO")
+    assert "; compare it" not in write(arm("brio-plus", BASE))[1]
+    linear = [entry.name for entry in list_methods() if entry.linear]
+    assert {"ridge", "svm", "log-ridge", "brio-plus"} < set(linear)
+    assert not {"mlp", "gcn", "brio", "covariates-only"} & set(linear)
+    assert linear[0] == "ridge", "the reference of every comparison that has it"
+
+
 def test_without_a_linear_model_the_sentence_says_what_is_missing():
     assert write(arm("brio", BASE), arm("gcn", BASE - 0.1))[1].startswith("No linear method is ranked; GCN scored")
     only = write(arm("brio", BASE))
@@ -150,7 +159,7 @@ def test_chance_and_unlabelled_test_scans_are_stated():
     assert "includes chance" not in write(arm("ridge", BASE))[0]
     assert "includes chance" not in write(arm("ridge", 0.9 - BASE))[0], "worse than chance"
     few = write(arm("ridge", [0.5, 0.7, 0.9]))[0]
-    assert few.startswith("ridge regression reaches a mean AUC of 70% (3 sites, too few for an interval) at sites")
+    assert "no claim. ridge regression reaches a mean AUC of 70% (3 sites, too few for an interval) at sites" in few
     assert "it used unlabelled test scans" in write(arm("ridge", BASE, transductive=True))[0]
 
 
@@ -163,9 +172,7 @@ def test_controls_above_chance_are_the_first_doubt():
         "Confound baselines (other), which do not use connectomes, did not score significantly above chance"
     )
     untested = write(arm("ridge", BASE), arm("other", [0.6], control=True))[2]
-    assert untested.startswith(
-        "Confound baselines (other) were scored in fewer than two folds, so they cannot be tested"
-    )
+    assert untested.startswith("Confound baselines (other), which do not use connectomes, were not tested")
     assert write(arm("ridge", BASE))[2].startswith("No confound baseline was scored")
 
 

@@ -114,8 +114,8 @@ def fit(
         remove_fit_job(folder)
     if model.evidence is not None:
         say(f"{model.evidence.describe()}; accuracy and calibration are in {out / CARD}")
-        if model.evidence.smoke_note:
-            say(model.evidence.smoke_note)
+        if model.evidence.no_claim:
+            say(f"warning: {model.evidence.no_claim}")
     say(f"wrote {model!r} to {out}")
 
 
@@ -204,7 +204,7 @@ def adapt(
         for line in remark_on_local_scans(fitted, local):
             say(line)
         widths = {"slope_width": slope_width, "intercept_width": intercept_width}
-        adapted = adapt_model(fitted, local, prevalence=prevalence, device=device, **widths)
+        adapted = adapt_model(fitted, local, prevalence=prevalence, device=device, say=say, **widths)
     write_model(adapted, out)
     assert adapted.adaptation is not None
     for sentence in adapted.adaptation.describe(adapted.classes):

@@ -134,8 +134,8 @@ def _print_methods(entries: list[MethodEntry]) -> None:
 
     listed: dict[tuple[str, str], list[tuple[str, ...]]] = {}
     for entry in entries:
-        needs = [*entry.needs, *(["unlabelled test scans"] if entry.transductive else [])]
-        facts = [f"needs {', '.join(needs)}"] if needs else []
+        needs = filter(None, [entry.needs_in_words, "unlabelled test scans" if entry.transductive else ""])
+        facts = [f"needs {words}" for words in filter(None, [", ".join(needs)])]
         own_origin = entry.provenance != find_method(entry.base).provenance
         facts += [str(entry.provenance)] if own_origin or not entry.fixed else []
         facts += [] if entry.fixed else [entry.reference]
@@ -163,7 +163,7 @@ def _print_settings(entry: MethodEntry) -> None:
     for name, value in entry.settings.items():
         table.add_row(name, f"{value} (fixed)" if name in entry.fixed else str(value), entry.tuned_over.get(name, ""))
     say(f"{entry.name}: {entry.summary}")
-    say(f"needs: {', '.join(entry.needs) or 'only connectomes and labels'}")
+    say(f"needs: {entry.needs_in_words or 'only connectomes and labels'}")
     say(f"provenance: {entry.provenance}")
     say(f"reference: {entry.reference}")
     console.print(table)

@@ -34,20 +34,36 @@ _MAY_BE_MISSING = {"motion"}
 LARGEST_COVARIATE = 1e6  # largest age or motion, in whatever unit, that is taken for one
 
 
+def list_known_covariates(cohort: Cohort) -> list[str]:
+    """List the covariates with a value for some scan, without the one that the labels are computed from."""
+    others = {name: column for name, column in COVARIATE_COLUMNS.items() if column != cohort.label_covariate}
+    return [name for name, column in others.items() if find_filled(cohort.participants, column).any()]
+
+
 def read_covariates(
-    cohort: Cohort, names: Sequence[str], requester: str, instead: str = "leave out this method"
+    cohort: Cohort,
+    names: Sequence[str],
+    requester: str,
+    instead: str = "leave out this method",
+    partly: bool = False,
 ) -> np.ndarray:
     """Read covariates as numbers; if the labels are computed from one of them, the error says what to do ``instead``.
 
-    Shapes: returns [N, C]. Sex is 0 (female) or 1 (male). Motion may be missing (NaN); methods fill gaps from their
-    source scans.
+    Shapes: returns [N, C]. Sex is 0 (female) or 1 (male). Motion may be missing (NaN), if ``partly`` all of them, one
+    at least known; methods fill gaps from their source scans.
     """
-    if not names:
-        return np.zeros((len(cohort), 0))
-    return np.stack([_read_column(cohort, name, requester, instead) for name in names], axis=1)
+    known = list_known_covariates(cohort) if partly else names
+    may_be_missing = set(COVARIATE_COLUMNS) if partly else _MAY_BE_MISSING
+    columns = [
+        np.full(len(cohort), np.nan)
+        if name not in known and not set(names).isdisjoint(known)
+        else _read_column(cohort, name, requester, instead, name in may_be_missing)
+        for name in names
+    ]
+    return np.stack(columns, axis=1) if columns else np.zeros((len(cohort), 0))
 
 
-def _read_column(cohort: Cohort, name: str, requester: str, instead: str) -> np.ndarray:
+def _read_column(cohort: Cohort, name: str, requester: str, instead: str, may_be_missing: bool) -> np.ndarray:
     column, of_whom = COVARIATE_COLUMNS[name], "participants" if name in _MAY_BE_MISSING else "every participant"
     needed = f"{requester} needs the {name} of {of_whom}"
     if column not in cohort.participants:
@@ -64,7 +80,7 @@ def _read_column(cohort: Cohort, name: str, requester: str, instead: str) -> np.
         remedy = f"write a number in the column '{column}' and import again"
         numbers = _convert_numbers(values, cohort.ids, f"{requester}: {name}", remedy)
     missing = numbers.isna().to_numpy()
-    if missing.all() or (missing.any() and name not in _MAY_BE_MISSING):
+    if missing.all() or (missing.any() and not may_be_missing):
         count = f"{int(missing.sum())} of {len(missing)} scans have no value (the first is {cohort.ids[missing][0]})"
         remedy = f"fill in column '{column}' and import again" + ("" if missing.all() else ", or leave out these scans")
         raise BrioError(f"{needed}, but {count}; {remedy}")
@@ -136,6 +152,7 @@ def read_hemispheres(cohort: Cohort, requester: str) -> np.ndarray:
     return side
 
 
+_CONTROLS = {"control", "controls", "hc", "nc", "cn", "tc", "td", "tdc", "healthy", "normal", "typical", "typically"}
 _PEOPLE = ("patient", "control", "case")  # names that are words for people; others are labels
 
 
@@ -172,6 +189,15 @@ class ClassNames:
         if self.positive in _PEOPLE and self.negative in _PEOPLE:
             return f"a {self.positive} and a {self.negative}"
         return f"a participant labelled {self.positive} and one labelled {self.negative}"
+
+    @property
+    def controls(self) -> int | None:
+        """Which label means controls, judging by the words in both names; None where they do not say."""
+        if (self.negative, self.positive) == UNNAMED_CLASSES:
+            return 0
+        words = (set(re.findall(r"[^\W\d_]+", name.casefold())) for name in (self.negative, self.positive))
+        are_controls = [not named.isdisjoint(_CONTROLS) for named in words]
+        return are_controls.index(True) if sum(are_controls) == 1 else None
 
     @property
     def are_sexes(self) -> bool:

@@ -19,13 +19,14 @@ import numpy as np
 
 from .. import protocol
 from ..cohort import Audit, Cohort, audit
-from ..cohort.covariates import describe_labels, read_covariates
+from ..cohort.cohort import find_filled
+from ..cohort.covariates import COVARIATE_COLUMNS, describe_labels, list_known_covariates, read_covariates
 from ..cohort.scans import holds_fc
 from ..connectome import HarmonisationRule, require_covariates
 from ..console import Progress, silent
 from ..device import ComputeDevice, find_free_memory, resolve_device
 from ..errors import BrioError, find_nearest
-from ..formatting import format_count, format_time
+from ..formatting import format_count, format_time, join_names
 from ..machine import format_bytes, require_disk, require_memory
 from ..methods import find_method, list_methods, make_method
 from ..protocol import Fold, ProtocolSettings, find_two_class_sites
@@ -110,7 +111,7 @@ class Job:
         method = make_method(name, self.settings_of(name))
         try:
             check_frames(method, self.cohort)
-            check_needs(self.cohort, method.needs, method.settings, f"method '{name}'")
+            check_needs(self.cohort, method, f"method '{name}'")
         except BrioError as missing:
             return str(missing)
         n_sites = len(find_two_class_sites(self.cohort))
@@ -138,6 +139,22 @@ class Job:
         self.say(f"{len(self.cohort):,} of {len(self.cohort_before_exclusions):,} scans are used{ending}")
         for participant, reasons in exclusions.items():
             self.say(f"  {participant}: {'; '.join(reasons)}")
+
+    def announce_inputs(self, methods: Sequence[Method]) -> None:
+        """Report which covariates are used by methods that use those that there are, unless these are all complete."""
+        known, n_scans = list_known_covariates(self.cohort), len(self.cohort)
+        for method in {method.name: method for method in methods if not method.needs_all}.values():
+            remarks = []
+            for name in (name for name in COVARIATE_COLUMNS if name in method.needs):
+                n_filled = int(find_filled(self.cohort.participants, COVARIATE_COLUMNS[name]).sum())
+                if name not in known:
+                    remarks.append(f"not {name}: {'the labels are computed from it' if n_filled else 'unknown'}")
+                elif n_filled < n_scans:
+                    gaps = format_count(n_scans - n_filled, "scan")
+                    remarks.append(f"{name} is unknown for {gaps}, which get the mean of the source scans")
+            if remarks:
+                used = join_names([name for name in known if name in method.needs])
+                self.say(f"method '{method.name}' uses {used} ({'; '.join(remarks)})")
 
     def announce_protocol(self, methods: Sequence[Method]) -> None:
         """Report how models are chosen if the cohort has too few sites for validation sites."""
@@ -314,7 +331,7 @@ def check_method(
 
     name, facts = method.name, method.facts
     check_frames(method, cohort)
-    check_needs(cohort, method.needs, method.settings, f"method '{name}'")
+    check_needs(cohort, method, f"method '{name}'")
     if harmonise.kind != "none" and ("bold" in method.needs or find_method(name).control):
         raise BrioError(
             f"method '{name}' reads inputs that are not connectomes and cannot be harmonised; leave out the method or "

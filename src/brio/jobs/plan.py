@@ -132,6 +132,10 @@ def _check_tuning(job: Job, record: TuningRecord, names: Sequence[str]) -> list[
             f"there are no tuned settings for {', '.join(names)}, only for {', '.join(record.choices)}; tune "
             "the methods of this job, or leave out --tuned"
         )
+    then, now = (record.cohort, record.atlas), (job.cohort.name, job.cohort.atlas.name)
+    if then != now or record.fingerprint not in (None, job.cohort.fingerprint):
+        searched = f"{record.cohort} ({record.atlas})" if then != now else "other scans or labels of this cohort"
+        job.say(f"warning: the settings were tuned on {searched}, not on the scans of this job")
     if len(tuned) < len(names):
         untuned = [name for name in names if name not in record.choices]
         job.say(

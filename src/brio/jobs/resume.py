@@ -80,7 +80,8 @@ def open_job(
         job.announce_exclusions()
         if earlier is None:
             job.say(needs)
-        job.announce_protocol([planned.method for planned in plan.runs.values()])
+        job.announce_inputs(list(methods.values()))
+        job.announce_protocol(list(methods.values()))
     shared = job.shares_folder
     with _leave_nothing_if_refused(folder), reserve_folder(job, folder):
         earlier = read_earlier_plan(folder)

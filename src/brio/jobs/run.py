@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from ..cohort.covariates import list_known_covariates
 from ..console import Progress, report_part, silent
 from ..device import check_device_name
 from ..errors import BrioError
@@ -24,7 +25,7 @@ from ..formatting import format_count, format_time
 from ..methods import find_method, list_methods, make_method
 from ..protocol import make_folds, make_inner_folds
 from ..results import RunStore, StoredJob, TuningRecord, prediction_rows, result_rows, summarise, write_tables
-from ..results.cohort import is_label_sex
+from ..results.cohort import is_label_sex, read_cohort_facts
 from ..results.files import PLAN, RUNS, SEARCH
 from ..results.store import list_heartbeats
 from ..settings import Budget, draw_configurations, require_number
@@ -129,7 +130,7 @@ def start_job(spec: JobSpec, progress: Progress = silent, say: Say = ignore) -> 
     names = job.runnable_methods(names)
     if RECOMMENDED in spec.methods:
         unsuited = {}
-        if is_label_sex(job.cohort):
+        if is_label_sex(job.cohort) and "sex" in list_known_covariates(job.cohort):
             unsuited["covariates-only"] = "would use sex as an input, but sex is the label here"
         if (pd.Series(job.cohort.n_frames).groupby(job.cohort.sites).nunique() == 1).all():
             unsuited["length-only"] = "cannot work, because all scans of each site have the same length"
@@ -167,7 +168,7 @@ def execute_plan(
         train_stacks(job, plan, store)
         records = [store.read_record(key) for key in plan.runs]
         rows, predictions = result_rows(record.row for record in records), prediction_rows(records)
-        summary = summarise(plan.document, rows, predictions, plan.facts, is_label_sex(job.cohort))
+        summary = summarise(plan.document, rows, predictions, plan.facts, read_cohort_facts(folder))
         write_tables(folder, rows, predictions, summary)
     audited = None if job.audit is None else job.audit.to_dict()
     return StoredJob(folder, summary, rows, plan.document, predictions, audited)
@@ -330,5 +331,6 @@ def _choose_settings(
         tried={name: len(tried) for name, tried in drawn.items()},
         choices=choices,
         oracle=reached,
+        fingerprint=job.cohort.fingerprint,
     )
     return record, table

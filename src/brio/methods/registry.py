@@ -120,8 +120,10 @@ class MethodEntry:
     summary: str  # one line: the first of the class's docstring, or the variant's own
     provenance: Provenance
     needs: tuple[str, ...] = ()  # what it needs besides connectomes and labels, see :data:brio.training.contract.NEEDS
+    needs_all: bool = True  # whether it needs all of them, or uses those covariates that there are
     transductive: bool = False  # whether unlabelled scans of the test site take part in its fit
     control: bool = False  # whether it sees no connectome at all
+    linear: bool = False  # whether its margin is linear in features of the connectome
     fixed: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     tuned_over: dict[str, str] = field(default_factory=dict)  # settings that are tuned, and over which values, in words
@@ -135,6 +137,12 @@ class MethodEntry:
         if self.base not in _CLASSES:
             importlib.import_module(self.module)
         return _CLASSES[self.base]
+
+    @property
+    def needs_in_words(self) -> str:
+        """What it needs besides connectomes and labels; empty if nothing."""
+        text = ", ".join(self.needs)
+        return text if self.needs_all else " or ".join(text.rsplit(", ", 1))
 
     @property
     def block(self) -> str:
@@ -242,8 +250,10 @@ def method(
             summary=summary,
             provenance=provenance if isinstance(provenance, Provenance) else Provenance(provenance),
             needs=in_order,
+            needs_all=cls.needs_all,
             transductive=transductive,
             control=control,
+            linear=cls.is_linear and not control,
             settings=dataclasses.asdict(settings()),
             tuned_over={
                 f.name: str(f.metadata["space"]) for f in dataclasses.fields(settings) if f.metadata.get("space")

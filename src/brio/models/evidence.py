@@ -24,9 +24,9 @@ from ..cohort.cohort import UNNAMED_CLASSES
 from ..cohort.values import compare_classes
 from ..connectome import HarmonisationRule
 from ..errors import BrioError, file_error
-from ..formatting import bracket_interval, format_count, format_percent
+from ..formatting import bracket_interval, format_count, format_percent, join_names
 from ..protocol.calibration import WHOLE_COEFFICIENT, average_recalibration, read_logits, recalibrate_sites
-from ..results import StoredJob, describe_smoke_run
+from ..results import StoredJob, explain_no_claim
 from ..results.files import PREDICTIONS
 from ..schemas import StoredCount, StoredNonNegative, StoredShare, one_of
 from ..settings import format_setting
@@ -186,6 +186,11 @@ def compare_participants(job: StoredJob, method: str, cohort: Cohort) -> tuple[s
         advice = "give a job of the same cohort, or use --evaluate instead of --evidence"
         raise BrioError(f"{job.folder}: {problem}; {advice}")
     differences = []
+    theirs, own_sites = (set(pairs.loc[pairs["found"] != side, "site"]) for side in ("left_only", "right_only"))
+    if theirs - own_sites:
+        differences.append(f"the model was not fitted to {join_names(sorted(theirs - own_sites))}")
+    if own_sites - theirs:
+        differences.append(f"{join_names(sorted(own_sites - theirs))} of the model were not evaluated")
     if n_common < n_own:
         share = f"{n_common:,} of the {n_own:,} participants"
         differences.append(f"the evidence covers only {share} in the cohort of the model")
@@ -314,6 +319,7 @@ class Evidence:
     intercept_sd: StoredNonNegative | None = None
     n_two_class_sites: StoredCount  # sites whose AUC the mean is of
     smoke_run: bool = False  # whether the job was a smoke run
+    n_fewest: StoredCount | None = None  # participants of the smaller class; None before version 0.3
     mean_accuracy: StoredShare | None = None
     accuracy_over_sites: StoredShare | None = None
     new_site_interval: tuple[float, float] | None = None  # 95% interval of the AUC at one new site
@@ -321,9 +327,11 @@ class Evidence:
     rules: tuple[CallRule, ...]
 
     @property
-    def smoke_note(self) -> str:
-        """The sentence that marks the evidence as coming from a smoke run; otherwise empty."""
-        return describe_smoke_run("The evidence") if self.smoke_run else ""
+    def no_claim(self) -> str:
+        """Explain why the evidence supports no claim; empty if it may support one."""
+        smoke = "fewer than three seeds, or not every fold" if self.smoke_run else ""
+        n_sites = 0 if self.auc.value is None else self.n_two_class_sites
+        return explain_no_claim(smoke, self.n_fewest, n_sites, self.auc.ends, subject="the evaluation of the model")
 
     @property
     def accuracy_in_words(self) -> str:
@@ -351,9 +359,12 @@ class Evidence:
     def describe(self) -> str:
         """Say in one line how well the method separates the classes at test sites."""
         auc, weighted = (one.write(format_percent, "%", "95% interval ") for one in (self.auc, self.pair_weighted_auc))
+        differences = (
+            f"; the evidence differs from the model: {'; '.join(self.differences)}" if self.differences else ""
+        )
         return (
             f"at {self.n_sites} sites, {self.protocol_in_words}: AUC, mean over {self.averaged_sites}, {auc}; "
-            f"pair-weighted {weighted}"
+            f"pair-weighted {weighted}{differences}"
         )
 
 
@@ -412,6 +423,7 @@ def gather_evidence(
         intercept_sd=intercept_sd,
         n_two_class_sites=summary.auc.n,
         smoke_run=job.summary.smoke_run,
+        n_fewest=int(np.bincount(people["label"].astype(int), minlength=2).min()),
         mean_accuracy=summary.acc.mean,
         new_site_interval=summary.auc.new_site_interval,
         accuracy_over_sites=float(right.groupby(people["fold"]).mean().mean()),

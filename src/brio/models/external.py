@@ -26,7 +26,7 @@ from ..storage import create_whole_folder, write_new, write_sums
 from .evidence import UNKNOWN, CallRule, Estimate, Evidence, calibrate_sites, make_estimate
 from .model import Model
 from .predict import ScanPredictions, find_called, find_flagged, warn_of_differences
-from .ranges import describe_codes
+from .ranges import describe_codes, find_code
 from .text import fill_text
 
 FEW_PER_CLASS = 5
@@ -179,13 +179,13 @@ def expect_scores(
 def tabulate_scores(scores: ExternalScores | None, expected: Mapping[str, Estimate]) -> list[ScoreRow]:
     """List observed and expected scores; only the expected ones if there are no scores."""
     over = "" if scores is not None and scores.n_sites == 1 else ", mean over sites"
-    n_called = f"the {scores.n_called}" if scores else "those"
+    called = f"the {format_count(scores.n_called, 'labelled participant')}" if scores else "participants"
     words: dict[str, tuple[Any, ...]] = {
         "auc": (f"AUC{over}, %",),
         "pair_weighted_auc": ("AUC, pair-weighted, %",),
         "accuracy": (f"accuracy{over}, %",),
-        "called": ("called, %",),
-        "accuracy_called": (f"accuracy of {n_called} called, %",),
+        "called": ("participants called, %",),
+        "accuracy_called": (f"accuracy of {called} called, %",),
         "brier": ("Brier score (always predicting 50%: 0.25)", 1, 3),
         "slope": ("calibration slope (perfect: 1)", 1, 2),
         "intercept": ("calibration intercept (perfect: 0)", 1, 2),
@@ -231,14 +231,30 @@ def _average_sites(scores: pd.Series) -> Estimate:
     return make_estimate(known.mean(), *t_interval(known, 0.0, limits=(0, 1)))
 
 
+def find_known_participants(cohort: Cohort, table: pd.DataFrame) -> np.ndarray:
+    """Find the scans of participants of whom the model has seen a scan. Shape [n], bool."""
+    return np.isin(cohort.participant_ids, cohort.participant_ids[find_code(table["flag"], "known")])
+
+
+def explain_left_out(cohort: Cohort, table: pd.DataFrame) -> str:
+    """Explain why labelled scans are no external validation: whom the model has seen, and which class is missing."""
+    is_known = find_known_participants(cohort, table)
+    left = cohort.select(cohort.labelled & ~is_known)
+    names = ClassNames(*cohort.classes)
+    lacking = [name for k, name in ((0, names.negatives), (1, names.positives)) if not (left.labels == k).any()]
+    why = f"no {' and no '.join(lacking)} among {format_count(len(left), 'labelled scan')} that the model has not seen"
+    if (seen := cohort.ids[cohort.labelled & is_known]).size:
+        why += f"; {format_count(len(seen), 'labelled scan')} of participants known to the model: {join_names(seen)}"
+    return why
+
+
 def score_labelled_scans(cohort: Cohort, predictions: ScanPredictions) -> ExternalScores | None:
     """Score predictions if the new scans have labels of both classes; otherwise return None.
 
     Logits are averaged over a participant's scans. Scans without a site count as one site. Participants with a
     scan that the model has seen are left out, because it has learned from their labels.
     """
-    seen = predictions.table["flag"].str.split().map(lambda codes: "known" in codes).to_numpy(dtype=bool)
-    is_known = np.isin(cohort.participant_ids, cohort.participant_ids[seen])
+    is_known = find_known_participants(cohort, predictions.table)
     known = cohort.labelled & ~is_known
     if not known.any():
         return None
@@ -374,34 +390,45 @@ def write_predictions(
             lines += validation.describe(cohort.classes, tabulate_scores(validation, validation.expected))
             write_new(partial / VALIDATION, format_json(validation))
         elif cohort.labelled.any():
-            lines.append(
-                "no external validation: the scans that are new to the model do not have labels of both classes"
-            )
+            lines.append(f"no external validation: {explain_left_out(cohort, predictions.table)}")
         write_new(partial / PAGE, page)
         write_sums(partial)
-    lines += summarise_predictions(model, cohort, predictions)
+    said = summarise_predictions(model, cohort, predictions)
+    warned = [line for line in said if line.startswith("warning")]  # first: they may concern the labels or the evidence
+    lines = [*warned, *lines, *(line for line in said if line not in warned)]
     lines.append("low and high are the ends of an interval for other minutes of the same scan, not for another day")
     return [*lines, f"wrote {folder / PREDICTIONS}", f"wrote {folder / PAGE}"]
+
+
+def count_called_participants(cohort: Cohort, table: pd.DataFrame) -> tuple[int, int, int]:
+    """Count all participants, those all of whose scans are called, and those none of whose scans has a flag."""
+    scans = pd.DataFrame({"called": find_called(table), "unflagged": ~find_flagged(table)})
+    people = scans.groupby(cohort.participant_ids).all()
+    return len(people), int(people["called"].sum()), int(people["unflagged"].sum())
 
 
 def summarise_predictions(model: Model, cohort: Cohort, predictions: ScanPredictions) -> list[str]:
     """Summarise predictions in a few lines."""
     table, rule, called = predictions.table, predictions.rule, find_called(predictions.table)
+    n_people, n_called, n_unflagged = count_called_participants(cohort, table)
     seen = {"fitted to": model.find_learned_scans(cohort)}  # their scores are no external validation
     if model.adaptation is not None and model.adaptation.known_scans is not None:
         seen["adapted to"] = model.adaptation.known_scans.recognise(cohort)
     text = fill_text(
         "predictions.txt.j2",
         table=table,
+        foreign=cohort.ids[find_code(table["flag"], "foreign")],
         describe_codes=describe_codes,
+        join_names=join_names,
         seen=seen,
         federated=model.training.federated,
         differences=warn_of_differences(model, cohort),
         evidence=model.evidence,
         adaptation=model.adaptation,
         rule=rule,
-        called=called,
+        n_people=n_people,
+        n_called=n_called,
         n_crossing=int((called & (table["interval_crosses_half"] == "yes")).sum()),
-        n_expected=None if rule is None else rule.coverage * int((~find_flagged(table)).sum()),
+        n_expected=None if rule is None else rule.coverage * n_unflagged,
     )
     return text.rstrip("\n").split("\n")

@@ -13,15 +13,14 @@ import numpy as np
 import torch
 
 from ..cohort import Cohort, find_extraction
-from ..cohort.cohort import locate_scans
-from ..cohort.scans import SESSION_FRAMES, find_live_rois, find_valid_frames, read_session_frames, require_frames
+from ..cohort.scans import require_frames
 from ..connectome import BlockRule, Connectomes, HarmonisationRule, fit_harmoniser
 from ..connectome.connectomes import LEAST_FRAMES
 from ..connectome.resampling import choose_balanced_subset
 from ..console import Progress, silent
 from ..device import resolve_device
 from ..errors import BrioError
-from ..formatting import join_names
+from ..formatting import format_count, join_names
 from ..jobs import JobSpec
 from ..jobs.job import Job, Say, check_harmonise, check_method, ignore, prepare_job
 from ..jobs.plan import build_plan
@@ -40,7 +39,7 @@ from .known_scans import list_known_scans
 from .model import Member, Model, TrainingFacts, check_atlas, check_classes
 from .patterns import Patterns, explain_scans, summarise_run
 from .predict import PREDICTION_REESTIMATES
-from .ranges import LEAST_SITES_OF_MODEL, ONE_SITE, learn_ranges
+from .ranges import LEAST_SITES_OF_MODEL, ONE_SITE, REASONS, find_code, halve_usable_scans, learn_ranges
 
 SCANS = 256
 """Number of source scans whose halves are used to measure how much a scan changes from minute to minute."""
@@ -232,15 +231,12 @@ def learn_interval_factor(model: Model, connectomes: Connectomes, scans: np.ndar
     """
     cohort = connectomes.cohort
     chosen = scans[choose_balanced_subset(connectomes.ids[scans], cohort.sites[scans], cohort.labels[scans], SCANS, 0)]
-    halves = halve_scans(cohort.select(np.sort(chosen)))
-    frames = [[half.scan(i) for i in range(len(half))] for half in halves]
-    fitting = [[len(own) >= LEAST_FRAMES and bool(find_live_rois(own).any()) for own in half] for half in frames]
-    usable = np.all(fitting, axis=0)
+    *halves, usable = halve_usable_scans(cohort.select(np.sort(chosen)))
     if not usable.any():
         lack = f"none of {len(chosen)} source scans has two halves with signal and {LEAST_FRAMES} valid frames or more"
         warnings.warn(f"{lack}, so intervals may be too narrow", stacklevel=2)
         return 1.0
-    first, second = (Connectomes(half.select(usable), connectomes.device) for half in halves)
+    first, second = (Connectomes(half, connectomes.device) for half in halves)
     logit, resampled = model.compute_logits(first, PREDICTION_REESTIMATES // 2)  # blocks as far apart as of whole scans
     other, _ = model.compute_logits(second)
     expected = 2 * resampled.var(axis=1, ddof=1)
@@ -248,30 +244,6 @@ def learn_interval_factor(model: Model, connectomes: Connectomes, scans: np.ndar
     if not varied.any():
         return 1.0
     return max(1.0, float(np.sqrt((np.square(other - logit)[varied] / expected[varied]).mean())))
-
-
-def halve_scans(cohort: Cohort) -> tuple[Cohort, Cohort]:
-    """Return a cohort of the first halves of all scans, and a cohort of their second halves.
-
-    Both halves of a scan have the same number of valid frames; if the number is odd, the last frame is left out. If a
-    scan is averaged over sessions, its halves are those of all its sessions.
-    """
-    sessions = read_session_frames(cohort.participants) or [np.empty(0, dtype=np.int64)] * len(cohort)
-    parts: list[list[np.ndarray]] = []  # valid frames of each session of each scan
-    for i, own in enumerate(sessions):
-        scan, ends = cohort.scan(i), np.cumsum(own)[:-1]
-        valid = np.split(find_valid_frames(scan, find_live_rois(scan)), ends)
-        parts.append([part[own] for part, own in zip(np.split(scan, ends), valid, strict=True)])
-    lengths = np.array([sum(len(part) // 2 for part in own) for own in parts], dtype=np.int64)
-    table = cohort.participants.assign(n_frames=lengths)
-    if SESSION_FRAMES in table:
-        halved = ["+".join(str(len(part) // 2) for part in own) if len(own) > 1 else None for own in parts]
-        table[SESSION_FRAMES] = halved
-    changed = {"starts": locate_scans(lengths), "n_frames": lengths, "participants": table, "path": None}
-    sessions = [part for own in parts for part in own]
-    first = np.concatenate([part[: len(part) // 2] for part in sessions])
-    second = np.concatenate([part[len(part) // 2 : len(part) // 2 * 2] for part in sessions])
-    return replace(cohort, frames=first, **changed), replace(cohort, frames=second, **changed)
 
 
 def evaluate_model(
@@ -317,6 +289,7 @@ def adapt_model(
     slope_width: float | None = None,
     intercept_width: float | None = None,
     device: str = "auto",
+    say: Say = ignore,
 ) -> Model:
     """Adapt a model to a hospital: slope and intercept of its logits change, its weights never do.
 
@@ -340,19 +313,27 @@ def adapt_model(
         raise BrioError(f"{cohort.name}: {problem}")
     compute = resolve_device(device)
     checked = model.check_scans(Connectomes(labelled, compute.torch_device))
-    meant = ~checked["flag"].str.split().map(lambda codes: "foreign" in codes).to_numpy(dtype=bool)
+    meant = ~find_code(checked["flag"], "foreign")
     if not meant.any():
         raise BrioError(
             f"{cohort.name}: none of the {len(labelled)} labelled scans resembles those of the model; first scan: "
             f"{checked['reasons'].iloc[0]}; put the columns in the order of the model's rois.tsv, "
             "or give their names with --atlas-table"
         )
-    local, original = labelled.select(meant), replace(model, adaptation=None)
+    local, original, left_out = labelled.select(meant), replace(model, adaptation=None), ""
+    if not meant.all():
+        which = f"{(~meant).sum()} of {format_count(len(meant), 'labelled scan')} flagged 'foreign'"
+        left_out = f"left out: {which} ({REASONS['foreign']}): {join_names(labelled.ids[~meant], most=10)}"
     with compute.network_precision():
         logits, _ = original.compute_logits(Connectomes(local, compute.torch_device))
     people, logits = average_margins(local, np.arange(len(local)), logits)
     labels, source_share = local.labels[people], find_implied_share(model)
-    adaptation = fit_adaptation(labels, logits, widths, prevalence, source_share)
+    try:
+        adaptation = fit_adaptation(labels, logits, widths, prevalence, source_share)
+    except BrioError as error:
+        raise BrioError("; ".join(filter(None, [f"{cohort.name}: {error}", left_out]))) from error
+    if left_out:
+        say(left_out)
     adaptation = expect_gain(adaptation, labels, logits, source_share)
     n_foreign = len(labelled) - len(local)
     adaptation = replace(adaptation, n_foreign=n_foreign, known_scans=list_known_scans(local))

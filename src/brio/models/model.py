@@ -14,6 +14,7 @@ from torch import Tensor
 from .. import draws
 from ..cohort import Atlas, Cohort
 from ..cohort.cohort import UNNAMED_CLASSES
+from ..cohort.covariates import ClassNames
 from ..cohort.values import compare_classes
 from ..connectome import BlockRule, Connectomes, HarmonisationRule, HarmonisedConnectomes, Harmoniser
 from ..connectome.connectomes import SCANS_AT_A_TIME
@@ -278,9 +279,10 @@ def check_classes(classes: tuple[str, str], cohort: Cohort, same_names: bool = F
         found = f"its classes are {' and '.join(cohort.classes)}, but {' and '.join(classes)} are expected"
         names = ",".join(classes)
         raise BrioError(f"{cohort.name}: {found}; if they mean the same, import the scans with --class-names {names}")
-    if cohort.labelled.any() and compared == "swapped":
+    controls = {ClassNames(*pair).controls for pair in (cohort.classes, classes)} - {None}
+    if cohort.labelled.any() and (compared == "swapped" or (compared == "other" and len(controls) == 2)):
         zero, one = cohort.classes
         raise BrioError(
             f"{cohort.name}: its classes are swapped: 0 is {zero} and 1 is {one}, but the model has {classes[0]} for 0 "
-            f"and {classes[1]} for 1; swap the labels, or leave them out"
+            f"and {classes[1]} for 1; exchange the values of --patient and --control, or leave the labels out"
         )

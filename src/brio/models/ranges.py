@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from ..cohort import Cohort
+from ..cohort.cohort import locate_scans
+from ..cohort.scans import SESSION_FRAMES, find_live_rois, find_valid_frames, read_session_frames
 from ..cohort.values import read_numbers
 from ..connectome import Connectomes, source_mean
+from ..connectome.connectomes import LEAST_FRAMES
+from ..draws import draw_uniform
 from ..errors import BrioError
 from ..formatting import format_count
 from ..protocol import average_margins, find_two_class_sites
@@ -50,7 +55,11 @@ FENCE = 1.5
 """Continuous quantities are usual up to this many interquartile ranges (of their logarithm) beyond the quartiles."""
 
 FOREIGN_DISTANCE = 0.9
-"""Distance from which a scan is foreign to every model; for most models a smaller one is enough, see `ScanRanges`."""
+"""Distance from which a scan may be foreign to a model; for most models a smaller one is enough, see `ScanRanges`."""
+
+LEAST_LIKENESS, LEAST_ABOVE_CHANCE, _ORDERS = 0.3, 4.0, 100
+"""A distant scan is only noisy if its correlation with the mean, corrected for its reliability, is at least the first,
+and this many standard deviations above that of random orders of regions, of which so many are drawn."""
 
 LEAST_SITES_OF_MODEL = 2
 ONE_SITE = (
@@ -192,6 +201,37 @@ def measure_distances(connectomes: Connectomes, scans: np.ndarray, means: Tensor
     return np.concatenate(distances)
 
 
+def find_foreign(
+    connectomes: Connectomes, scans: np.ndarray, mean: Tensor, distance: np.ndarray, limit: float
+) -> np.ndarray:
+    """Find scans that are too far from a mean connectome, and not only because their signal is weak.
+
+    Noise makes the correlation with the mean smaller by the root of the reliability of a connectome, which follows from
+    the correlation of its halves (Spearman 1910; Brown 1910). A distant scan is not foreign if its correlation, divided
+    by this root, is large enough, and is far above that with the mean of regions in random orders.
+
+    Shapes: scans [n], mean [P, P], distance [n]; returns [n], bool.
+    """
+    foreign = distance > limit
+    if not foreign.any() or connectomes.without_frames:
+        return foreign
+    far, correlation = scans[foreign], 1 - distance[foreign]
+    orders = np.argsort(draw_uniform("orders of regions", np.arange(_ORDERS)[:, None], np.arange(len(mean))))
+    by_chance = 1 - measure_distances(connectomes, far, torch.stack([mean[order][:, order] for order in orders]))
+    weak = correlation - by_chance.mean(1) > LEAST_ABOVE_CHANCE * by_chance.std(1)
+    *halves, usable = halve_usable_scans(connectomes.cohort.select(far))
+    agreement = np.zeros(len(far))
+    if usable.any():
+        first, second = (Connectomes(half, connectomes.device) for half in halves)
+        agreement[usable] = [
+            1 - measure_distances(first, np.array([k]), matrix[None])[0, 0] for k, matrix in enumerate(second.full)
+        ]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        weak &= correlation / np.sqrt(2 * agreement / (1 + agreement)) >= LEAST_LIKENESS  # false for NaN
+    foreign[foreign] = ~weak
+    return foreign
+
+
 def check_ranges(
     ranges: ScanRanges, mean: Tensor, connectomes: Connectomes, known: np.ndarray, flags: Iterable[str] = ()
 ) -> pd.DataFrame:
@@ -202,8 +242,7 @@ def check_ranges(
     Returns ``distance`` to the mean connectome; ``flag`` and ``notes``, codes separated by spaces, see
     :data:`REASONS`; ``reasons``, all of them in words.
     """
-    facts = _describe_scans(connectomes)
-    facts["distance"] = measure_distances(connectomes, np.arange(len(facts)), mean[None])[:, 0]
+    facts = _compare_with_mean(connectomes, _describe_scans(connectomes), mean, ranges)
     found = _find_reasons(ranges, facts)
     found["known"] = known
     flagging = {*CANNOT_BE_MEANT, *flags}
@@ -221,18 +260,25 @@ def check_ranges(
     )
 
 
+def _compare_with_mean(connectomes: Connectomes, facts: pd.DataFrame, mean: Tensor, ranges: ScanRanges) -> pd.DataFrame:
+    """Add the columns distance and foreign to facts, whose index is that of the scans."""
+    scans = facts.index.to_numpy(copy=True)
+    distance = measure_distances(connectomes, scans, mean[None])[:, 0]
+    foreign = find_foreign(connectomes, scans, mean, distance, ranges.foreign_distance)
+    return facts.assign(distance=distance, foreign=foreign)
+
+
 def _find_reasons(ranges: ScanRanges, facts: pd.DataFrame) -> pd.DataFrame:
     """Find which reasons apply to each scan, except those that need the scans themselves. One bool column per code."""
     nan = np.nan  # no number lies beyond it
     least_frames, dead_rois, distance = (
         nan if limit is None else limit for limit in (ranges.least_frames, ranges.dead_rois, ranges.distance)
     )
-    foreign = facts["distance"] > ranges.foreign_distance
     reasons = {
-        "foreign": foreign,
+        "foreign": facts["foreign"],
         "short": facts["frames"] < TOLERATED_SHARE * least_frames,
         "dead_rois": facts["dead_rois"] > dead_rois,
-        "far": (facts["distance"] > distance) & ~foreign,
+        "far": (facts["distance"] > distance) & ~facts["foreign"],
         "tr_unknown": facts["tr"].isna() & (ranges.tr is not None),
     }
     for name, tolerance in (("tr", 0.01), ("motion", 0.0), ("edge_sd", 0.0)):
@@ -262,6 +308,40 @@ def _write_reason(code: str, scan: dict[Any, Any], ranges: ScanRanges) -> str:
     return words.format(**scan, n_dead=n_dead, usual=usual, limits=getattr(ranges, code, None))
 
 
+def halve_scans(cohort: Cohort) -> tuple[Cohort, Cohort]:
+    """Return a cohort of the first halves of all scans, and a cohort of their second halves.
+
+    Both halves of a scan have the same number of valid frames; if the number is odd, the last frame is left out. If a
+    scan is averaged over sessions, its halves are those of all its sessions.
+    """
+    sessions = read_session_frames(cohort.participants) or [np.empty(0, dtype=np.int64)] * len(cohort)
+    parts: list[list[np.ndarray]] = []  # valid frames of each session of each scan
+    for i, own in enumerate(sessions):
+        scan, ends = cohort.scan(i), np.cumsum(own)[:-1]
+        valid = np.split(find_valid_frames(scan, find_live_rois(scan)), ends)
+        parts.append([part[own] for part, own in zip(np.split(scan, ends), valid, strict=True)])
+    lengths = np.array([sum(len(part) // 2 for part in own) for own in parts], dtype=np.int64)
+    table = cohort.participants.assign(n_frames=lengths)
+    if SESSION_FRAMES in table:
+        halved = ["+".join(str(len(part) // 2) for part in own) if len(own) > 1 else None for own in parts]
+        table[SESSION_FRAMES] = halved
+    changed = {"starts": locate_scans(lengths), "n_frames": lengths, "participants": table, "path": None}
+    sessions = [part for own in parts for part in own]
+    first = np.concatenate([part[: len(part) // 2] for part in sessions])
+    second = np.concatenate([part[len(part) // 2 : len(part) // 2 * 2] for part in sessions])
+    return replace(cohort, frames=first, **changed), replace(cohort, frames=second, **changed)
+
+
+def halve_usable_scans(cohort: Cohort) -> tuple[Cohort, Cohort, np.ndarray]:
+    """Return both halves of the scans whose halves have a connectome, and which scans these are. Shape [n], bool."""
+    halves = halve_scans(cohort)
+    frames = [[half.scan(i) for i in range(len(half))] for half in halves]
+    fitting = [[len(own) >= LEAST_FRAMES and bool(find_live_rois(own).any()) for own in half] for half in frames]
+    usable = np.all(fitting, axis=0)
+    first, second = (half.select(usable) for half in halves)
+    return first, second, usable
+
+
 def check_left_out_sites(connectomes: Connectomes) -> pd.DataFrame:
     """Check the scans of each site against the ranges of the other two-class sites, as if the site were new.
 
@@ -274,8 +354,7 @@ def check_left_out_sites(connectomes: Connectomes) -> pd.DataFrame:
     for site in np.unique(cohort.sites):
         here = np.flatnonzero(cohort.sites == site)
         ranges, mean = learn_ranges(connectomes, learned[cohort.sites[learned] != site], facts)
-        own = facts.iloc[here].assign(distance=measure_distances(connectomes, here, mean[None])[:, 0])
-        parts.append(_find_reasons(ranges, own))
+        parts.append(_find_reasons(ranges, _compare_with_mean(connectomes, facts.iloc[here], mean, ranges)))
     return pd.concat(parts).sort_index().groupby(cohort.participant_ids).any()
 
 
@@ -298,3 +377,8 @@ def describe_codes(codes: Iterable[str]) -> str:
     """Count the reasons in the column ``flag`` or ``notes`` of some scans, most common first."""
     counts = pd.Series([code for cell in codes for code in cell.split()], dtype=object).value_counts()
     return ", ".join(f"{REASONS[str(code)]} ({n})" for code, n in counts.items())
+
+
+def find_code(flags: pd.Series, code: str) -> np.ndarray:
+    """Find the scans whose flags contain a code. Shape [n], bool."""
+    return flags.str.split().map(lambda codes: code in codes).to_numpy(dtype=bool)

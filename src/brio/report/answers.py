@@ -13,7 +13,7 @@ import pandas as pd
 from scipy.special import ndtr, ndtri
 
 from .. import results
-from ..formatting import UNKNOWN_INTERVAL, format_interval, format_number, state_p
+from ..formatting import format_number, state_p
 from ..protocol import PeopleEstimate
 from ..protocol.calibration import SiteMean, average_recalibration, recalibrate_sites
 from ..protocol.statistics import (
@@ -167,11 +167,10 @@ class Answers:
         detectable = 0.5 + detectable_difference(error, degrees_of_freedom(scores, correction))
         return detectable if detectable <= 1 else None
 
-    @property
-    def has_equal_scores(self) -> bool:
-        """Whether two or more sites all have the same AUC, such as 1, so that no test is possible."""
-        auc = self.arm.summary.auc
-        return self.arm.unit == "site" and auc.n > 1 and auc.interval is None
+    def explain_no_claim(self, smoke: str = "") -> str:
+        """Explain why the results support no claim; empty if they may support one."""
+        auc, n_fewest = self.arm.summary.auc, min(self.confusion.of_classes) if self.confusion else None
+        return results.explain_no_claim(smoke, n_fewest, auc.n, auc.interval, self.arm.unit)
 
     @property
     def unused_accuracy(self) -> float | None:
@@ -215,20 +214,12 @@ def judge_transfer(answers: Answers | None, smoke_reason: str = "", p_values: Se
     """
     if answers is None:
         return Judgement("Not known", "no method that uses connectomes has an AUC")
+    if no_claim := answers.explain_no_claim(smoke_reason):
+        return Judgement("Not known", no_claim)
     auc, name = answers.arm.summary.auc, answers.arm.title
-    if smoke_reason:
-        return Judgement("Not known", f"this is a smoke run ({smoke_reason}), which supports no claim")
     if answers.arm.unit == "fold":
         return Judgement("Not tested", "k-fold leaves no site out, so the evaluation says nothing about unseen sites")
-    if auc.n < 2:
-        return Judgement("Not known", f"one site is too few to tell how well {name} works at other sites")
-    if auc.interval is None:
-        return Judgement(
-            "Not tested", f"{name} has the same AUC at all {auc.n} sites, so there is no interval over sites"
-        )
-    if format_interval(auc.interval) == UNKNOWN_INTERVAL:
-        return Judgement("Not known", f"{auc.n} sites are too few for an interval")
-    if auc.interval[0] <= 0.5:
+    if auc.interval is None or auc.interval[0] <= 0.5:
         few = f"with only {auc.n} sites, " if auc.n <= FEW_SITES else ""
         return Judgement("No", f"{few}{name} was not significantly better than chance at sites it was not trained on")
     corrected = adjust_holm([1.0 if p is None else p for p in p_values])
@@ -244,7 +235,7 @@ def judge_usability(answers: Answers | None, transfer: Judgement) -> Judgement:
 
     No result of a retrospective evaluation makes a method usable: the best answer is "not yet".
     """
-    if answers is None or not (transfer.answer == "Yes" or answers.has_equal_scores):
+    if answers is None or transfer.answer != "Yes":
         return Judgement("Not known" if transfer.answer == "Not known" else "No", transfer.reason)
     if not answers.points:
         return Judgement("No", f"sensitivity and specificity of {answers.arm.title} are unknown")
@@ -270,7 +261,7 @@ def _describe_ratio(prediction: str, ratio: float) -> str:
     return f"a {prediction} prediction multiplies the odds by {format_number(ratio, 1 if ratio >= 1 else 2)}"
 
 
-SMALLEST_CLASS = 10
+SMALLEST_CLASS = results.LEAST_PER_CLASS
 """Groups with fewer participants of a class are counted but not scored."""
 
 

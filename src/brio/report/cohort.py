@@ -146,7 +146,8 @@ def _describe_covariates(covariates: Sequence[dict[str, Any]], classes: ClassNam
         inside = one["auc_inside"] is not None
         auc, p = (one["auc_inside"], one["p_inside"]) if inside else (one["auc"], one["p"])
         where = "within sites" if inside else "over all sites"
-        size = f"{means}; AUC {format_percent(auc)}% {where}, {state_p(p)}"
+        p = f"{state_p(min(1.0, p * len(covariates)))}, corrected for {format_count(len(covariates), 'covariate')}"
+        size = f"{means}; AUC {format_percent(auc)}% {where}, {p}"
         name = _name_covariate(one["column"])
         yield "warn", f"{name[:1].upper()}{name[1:]} differs between classes ({size})."
     similar = [_name_covariate(one["column"]) for one in covariates if not one["warn"]]

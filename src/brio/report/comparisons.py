@@ -43,9 +43,14 @@ from ..results.summarise import (
 )
 
 ALPHA = 0.05
-LINEAR_METHODS = ("ridge", "logistic", "svm", "tangent-ridge", "fc-tangent-ridge", "core-scaffold", "log-ridge")
-"""The first of these that was run is the reference. The order is fixed in advance, because choosing the best of them on
-the test scans would bias the comparison."""
+
+
+def list_linear_methods() -> list[str]:
+    """List the linear methods of brio; the first of them that was run is the reference.
+
+    The order is fixed in advance, because choosing the best of them on the test scans would bias the comparison.
+    """
+    return [entry.name for entry in list_methods() if entry.linear]
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,8 +181,9 @@ def compare_arms(arms: Sequence[EvidenceArm]) -> Comparison:
     if not ranked:
         return Comparison([], None, False, {})
     by_name = {arm.name: arm for arm in ranked}
-    linear = next((by_name[name] for name in LINEAR_METHODS if name in by_name), None) or next(
-        (arm for name in LINEAR_METHODS for arm in ranked if arm.method == name), None
+    names = list_linear_methods()
+    linear = next((by_name[name] for name in names if name in by_name), None) or next(
+        (arm for name in names for arm in ranked if arm.method == name), None
     )
     reference = linear or by_name.get("brio") or ranked[0]
     differences: dict[str, dict[str, Any]] = {}
@@ -549,7 +555,7 @@ def compare_jobs(joined: JoinedJobs, reference: str | None = None) -> str:
     """Compare the methods of joined jobs with chance and with a reference, over sites and participants."""
     methods = list(dict.fromkeys(joined.rows["method"]))
     if reference is None:
-        reference = next((name for name in LINEAR_METHODS if name in methods), methods[0])
+        reference = next((name for name in list_linear_methods() if name in methods), methods[0])
     parts = [f"{joined.smoke_note}\n"] if joined.smoke_note else []
     parts.append(_write_scores(joined))
     if len(methods) > 1:

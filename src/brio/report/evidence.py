@@ -14,6 +14,7 @@ from ..errors import BrioError, file_error
 from ..formatting import format_count
 from ..models.external import Validation
 from ..results import StoredJob, StoredStudy, Summary
+from ..results.cohort import read_label_is_sex
 from ..results.files import PLAN, PREDICTIONS, STUDY, SUMMARY, is_kept, require_folder
 from ..studies.context import REUSED, TUNED
 from ..studies.study import list_studies
@@ -109,7 +110,7 @@ class Evidence:
     @property
     def label_is_sex(self) -> bool:
         """Whether the classes are the sexes."""
-        return are_classes_sexes(self.cohort_facts)
+        return read_label_is_sex(self.cohort_facts)
 
     @property
     def label_covariate(self) -> str | None:
@@ -155,7 +156,7 @@ class Evidence:
 
     @property
     def smoke_reason(self) -> str:
-        """Why the results are a smoke run, which is not tested and supports no claim; empty if they are not."""
+        """Why the results are a smoke run; empty if they are not."""
         reason = next((study.record.smoke for study in self.studies if study.record.smoke), "")
         summaries = [arm.job.summary for arm in self.comparison.ranked if arm.job.summary.smoke_run]
         if reason or not summaries:
@@ -169,13 +170,18 @@ class Evidence:
         """What predictions of the best method mean for individuals; None if nothing is ranked."""
         return Answers(self.comparison.ranked[0]) if self.comparison.ranked else None
 
-    @property
+    @cached_property
+    def no_claim(self) -> str:
+        """Why the results support no claim and are not tested; empty if they may support one."""
+        return self.answers.explain_no_claim(self.smoke_reason) if self.answers else self.smoke_reason
+
+    @cached_property
     def transfer(self) -> Judgement:
         """Whether the best method is better than chance at unseen sites."""
         p_values = [arm.summary.p_chance for arm in self.comparison.ranked]
         return judge_transfer(self.answers, self.smoke_reason, p_values)
 
-    @property
+    @cached_property
     def usability(self) -> Judgement:
         """Whether predictions for one individual can be used, and why not."""
         return judge_usability(self.answers, self.transfer)
@@ -194,22 +200,6 @@ class Evidence:
     def versions(self) -> list[tuple[str, str]]:
         """The software versions and devices of the runs."""
         return list_versions(self.jobs)
-
-
-def are_classes_sexes(cohort_facts: dict[str, Any] | None) -> bool:
-    """Return whether the classes of a cohort are the sexes: by their names, or by their counts at every site."""
-    facts = cohort_facts or {}
-    return ClassNames(*facts.get("classes", ())).are_sexes or _count_alike(facts.get("sites", []))
-
-
-def _count_alike(sites: list[dict[str, Any]]) -> bool:
-    """Return whether every site has as many participants of a sex as of a class; sites of equal counts say nothing."""
-    counts = [(site["n"], site["sex"]) for site in sites if site.get("sex") and site["n"][0] != site["n"][1]]
-    names = sorted({name for _, sex in counts for name in sex})
-    if len(counts) < 3 or len(names) != 2:
-        return False
-    orders = (names, names[::-1])
-    return any(all([sex.get(name, 0) for name in order] == list(n) for n, sex in counts) for order in orders)
 
 
 def read_job(folder: Path) -> StoredJob:

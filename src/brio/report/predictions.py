@@ -9,7 +9,13 @@ import numpy as np
 from ..cohort import Cohort
 from ..formatting import typeset
 from ..models import Model, ScanPredictions
-from ..models.external import expect_scores, score_labelled_scans, summarise_predictions, tabulate_scores
+from ..models.external import (
+    count_called_participants,
+    expect_scores,
+    score_labelled_scans,
+    summarise_predictions,
+    tabulate_scores,
+)
 from ..models.predict import NO_CALL, find_called, find_flagged
 from .html import fill_template
 
@@ -35,6 +41,7 @@ def render_prediction_page(model: Model, cohort: Cohort, predictions: ScanPredic
         label=labels, is_wrong=called & is_wrong, speakers=_name_speakers(model, predictions)
     )
     lines, is_flagged = summarise_predictions(model, cohort, predictions), find_flagged(scans)
+    n_people, n_called, _ = count_called_participants(cohort, predictions.table)
     observed = None if scores is None or scores.caution else scores
     unflagged = observed.n_unflagged / observed.n_people if observed else float((~is_flagged).mean())
     n_sites = observed.n_sites if observed else len(set(cohort.participants.get("site", ["one"])))
@@ -45,7 +52,8 @@ def render_prediction_page(model: Model, cohort: Cohort, predictions: ScanPredic
         "predictions": predictions,
         "classes": name_classes(model.classes),
         "cohort_classes": name_classes(cohort.classes),
-        "n_called": int(called.sum()),
+        "n_people": n_people,
+        "n_called": n_called,
         "n_flagged": int(is_flagged.sum()),
         "no_call": NO_CALL,
         "warnings": [line for line in lines if line.startswith("warning")],

@@ -19,7 +19,7 @@ from ..formatting import (
     typeset,
 )
 from ..models.external import Validation
-from .comparisons import ALPHA, LEVEL, LINEAR_METHODS, Comparison, EvidenceArm
+from .comparisons import ALPHA, LEVEL, Comparison, EvidenceArm
 from .evidence import Evidence
 from .repeat import read_defaults
 
@@ -56,7 +56,7 @@ def describe_validation(validation: Validation) -> str:
 
 
 def _describe_best(evidence: Evidence) -> str:
-    ranked, smoke = evidence.comparison.ranked, evidence.smoke_reason
+    ranked, no_claim = evidence.comparison.ranked, evidence.no_claim
     best, auc = ranked[0], ranked[0].summary.auc
     where = "at sites it was not trained on" if best.protocol == "loso" else "on new scans from sites it was trained on"
     units, interval = format_count(auc.n, best.unit), format_interval(auc.interval, format_whole)
@@ -70,7 +70,7 @@ def _describe_best(evidence: Evidence) -> str:
         text += "; the interval includes chance"
     if best.summary.transductive:
         text += "; it used unlabelled test scans"
-    return f"This is a smoke run ({smoke}), which supports no claim. {text}." if smoke else f"{text}."
+    return f"{no_claim[:1].upper()}{no_claim[1:]}. {text}." if no_claim else f"{text}."
 
 
 def _describe_difference(evidence: Evidence) -> str:
@@ -92,8 +92,8 @@ def _describe_difference(evidence: Evidence) -> str:
     if not np.isnan(row["low"]):
         interval = typeset(format_interval([row["low"], row["high"]], lambda end: format_points(end, 0)))
         text += f" (95% interval of the difference {interval})"
-    if evidence.smoke_reason:
-        return f"{text}; smoke runs are not tested for significance."
+    if evidence.no_claim:
+        return f"{text}; this difference is not tested for significance."
     if row["warning"]:
         return f"{text}; {row['warning']}."
     n_tests = sum(not np.isnan(other["p"]) for other in comparison.differences.values())
@@ -121,12 +121,12 @@ def _describe_tests(row: Mapping[str, Any], unit: str, n_tests: int) -> str:
 
 
 def _choose_compared_arm(comparison: Comparison, reference: EvidenceArm) -> EvidenceArm:
-    """Return the best arm; if a linear method is best, return BRIO, else the best arm that is not linear."""
+    """Return the best arm; if a linear baseline is best, return BRIO, else the best arm of another family."""
     best = comparison.ranked[0]
-    if best is not reference and best.method not in LINEAR_METHODS:
+    if best is not reference and best.summary.family != "linear":
         return best
     others = [arm for arm in comparison.ranked if arm is not reference]
-    networks = [arm for arm in others if arm.method not in LINEAR_METHODS]
+    networks = [arm for arm in others if arm.summary.family != "linear"]
     brio = [arm for arm in networks if arm.name == "brio"]
     return (brio or networks or others)[0]
 
@@ -139,8 +139,8 @@ def _describe_confound_baselines(evidence: Evidence) -> str:
         return f"{names} scored above chance without connectomes, so part of any score may not come from the brain"
     if controls:
         names = join_names([arm.title for arm in controls])
-        if all(arm.summary.auc.n < 2 for arm in controls):
-            return f"Confound baselines ({names}) were scored in fewer than two folds, so they cannot be tested"
+        if evidence.no_claim or all(arm.summary.auc.n < 2 for arm in controls):
+            return f"Confound baselines ({names}), which do not use connectomes, were not tested"
         return f"Confound baselines ({names}), which do not use connectomes, did not score significantly above chance"
     label = "sex" if evidence.label_is_sex else evidence.label_covariate
     were_left_out = any(arm.control and arm.name in evidence.given_label for arm in evidence.main)
@@ -174,4 +174,4 @@ def _describe_audit(evidence: Evidence) -> str:
     text = f"the audit excluded {share}"
     if (warnings := evidence.audit_warnings) is None:
         return f"{text}; its warnings are not stored in this folder"
-    return f"{text} and warns that {join_names(warnings, most=2)}" if warnings else f"{text} and gave no warnings"
+    return f"{text} and warns that {join_names(warnings)}" if warnings else f"{text} and gave no warnings"

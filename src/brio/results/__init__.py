@@ -8,6 +8,7 @@ from .cohort import GROUP_COLUMNS
 from .job import COLUMNS, StoredJob, StoredRun, prediction_rows, result_rows, score_run, write_plan, write_tables
 from .records import (
     INTERVALS,
+    LEAST_PER_CLASS,
     METRICS,
     MethodSummary,
     MetricSummary,
@@ -22,6 +23,7 @@ from .records import (
     Summary,
     TuningRecord,
     describe_smoke_run,
+    explain_no_claim,
 )
 from .store import RunStore
 from .summarise import (
@@ -49,7 +51,7 @@ __all__ += ["COLUMNS", "StoredJob", "StoredRun", "prediction_rows", "result_rows
 __all__ += ["write_plan", "write_tables"]
 __all__ += ["INTERVALS", "METRICS", "MethodSummary", "MetricSummary", "Plan", "PlannedMethod", "Predictions"]
 __all__ += ["RunRecord", "RunRow", "StoredStudy", "StudyOptions", "StudyRecord", "Summary", "TuningRecord"]
-__all__ += ["describe_smoke_run"]
+__all__ += ["LEAST_PER_CLASS", "describe_smoke_run", "explain_no_claim"]
 __all__ += ["RunStore"]
 __all__ += ["ESTIMANDS", "FULL_SEEDS", "MEAN_OVER_SITES", "PAIR_WEIGHTED", "assess_auc", "average_seeds"]
 __all__ += ["compare_over_people", "covariance_rows", "describe_calibration", "mean_correction", "name_units"]

@@ -13,9 +13,9 @@ from msgspec import Meta
 
 from ..cohort import AuditRules, Cohort
 from ..cohort.auditing import findings
-from ..cohort.covariates import COVARIATE_COLUMNS, ClassNames
+from ..cohort.covariates import COVARIATE_COLUMNS, ClassNames, list_known_covariates
 from ..cohort.scans import find_extraction, holds_fc, index_participants
-from ..cohort.values import ColumnValues, read_numbers
+from ..cohort.values import ColumnValues, fold_value, read_numbers
 from ..errors import REPEAT_JOB
 from ..schemas import (
     MAX_PARTICIPANT_TABLE_BYTES,
@@ -45,6 +45,8 @@ def describe_cohort(cohort: Cohort) -> dict[str, Any]:
         **({"layout": str(kind)} if kind else {}),
         **({} if denoising is None else {"denoising": denoising | {"nilearn": imported["denoising"]["nilearn"]}}),
         **({} if cohort.label_covariate is None else {"label_covariate": cohort.label_covariate}),
+        "label_is_sex": is_label_sex(cohort),
+        "covariates": list_known_covariates(cohort),
         "atlas": cohort.atlas.name,
         "rois": _describe_rois(cohort),
         "all": _describe_group(cohort, np.ones(len(cohort), dtype=bool)),
@@ -60,8 +62,15 @@ def is_label_sex(cohort: Cohort) -> bool:
     if "sex" not in cohort.participants:
         return False
     known = cohort.participants["sex"].notna().to_numpy()
-    pairs = set(zip(cohort.participants["sex"][known].astype(str), cohort.labels[known].tolist(), strict=True))
+    sexes = cohort.participants["sex"][known].map(lambda sex: fold_value(sex, is_sex=True))
+    pairs = set(zip(sexes, cohort.labels[known].tolist(), strict=True))
     return len(pairs) == 2 and len({sex for sex, _ in pairs}) == 2 and len({label for _, label in pairs}) == 2
+
+
+def read_label_is_sex(facts: dict[str, Any] | None) -> bool:
+    """Return whether the classes of a job are the sexes, as its facts say; before 0.3, by the names of the classes."""
+    stored = (facts or {}).get("label_is_sex")
+    return ClassNames(*(facts or {}).get("classes", ())).are_sexes if stored is None else stored
 
 
 def _describe_rois(cohort: Cohort) -> dict[str, Any]:
@@ -252,6 +261,8 @@ class CohortFacts:
     layout: str | None = field(default=None, metadata=OMIT_NONE)  # of the imported files, one of brio import's
     denoising: dict[str, str | float] | None = field(default=None, metadata=OMIT_NONE)  # of images, by what options
     label_covariate: str | None = field(default=None, metadata=OMIT_NONE)
+    label_is_sex: bool | None = field(default=None, metadata=OMIT_NONE)  # None before version 0.3
+    covariates: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)  # those that are known; None as above
     atlas: str = ""
     rois: RoiRecord | None = None
     all: GroupRecord

@@ -16,7 +16,7 @@ from ..cohort import AuditRules
 from ..cohort.auditing.audit import ExclusionReason
 from ..connectome.harmonisation_rule import HarmonisationRule
 from ..errors import REPEAT_JOB, BrioError, file_error
-from ..formatting import MISSING, disarm_html
+from ..formatting import MISSING, UNKNOWN_INTERVAL, disarm_html, format_count, format_interval
 from ..protocol import PROTOCOLS, ProtocolSettings, explain_few_sites, new_site_interval
 from ..schemas import (
     OMIT_NONE,
@@ -203,6 +203,36 @@ METRICS = ("auc", "acc", "balanced_acc", "sensitivity", "specificity", "brier")
 def describe_smoke_run(subject: str = "This") -> str:
     """State that numbers are from a smoke run, and why; every file and command uses this sentence."""
     return f"{subject} is a smoke run (fewer than three seeds, or not every fold): no basis for a claim."
+
+
+LEAST_PER_CLASS = 10
+"""With fewer participants of a class, scores support no claim."""
+
+
+def explain_no_claim(
+    smoke: str,
+    n_fewest: int | None,
+    n_units: int,
+    interval: tuple[float, float] | None,
+    unit: str = "site",
+    subject: str = "this",
+) -> str:
+    """Explain why an AUC supports no claim; empty if it may support one. All that is said of results follows from it.
+
+    ``smoke`` says why ``subject`` is a smoke run, ``n_fewest`` counts the participants of the smaller class.
+    """
+    why = ""
+    if smoke:
+        why = f"{subject} is a smoke run ({smoke})"
+    elif n_fewest is not None and n_fewest < LEAST_PER_CLASS:
+        why = f"only {format_count(n_fewest, 'participant')} of one class {'was' if n_fewest == 1 else 'were'} tested"
+    elif n_units < 2:
+        why = f"only one {unit} has an AUC" if n_units else f"no {unit} has an AUC"
+    elif interval is None:
+        why = f"the AUC is the same at all {n_units} {unit}s, so there is no interval"
+    elif format_interval(interval) == UNKNOWN_INTERVAL:
+        why = f"{n_units} {unit}s are too few for an interval"
+    return why and f"{why}, which supports no claim"
 
 
 @dataclass(frozen=True)
@@ -441,6 +471,7 @@ class TuningRecord:
     tried: dict[str, StoredCount]  # method -> number of configurations that were tried
     choices: dict[str, dict[str, dict[str, Setting]]]  # method -> fold -> values of the tuned settings
     oracle: dict[str, StoredShare] | None = field(default=None, metadata=OMIT_NONE)
+    fingerprint: str | None = field(default=None, metadata=OMIT_NONE)  # of the scans; None before version 0.3
 
     def __post_init__(self) -> None:
         protocol = self.protocol.get("name")

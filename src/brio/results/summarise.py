@@ -39,6 +39,7 @@ from ..protocol.statistics import (
 )
 from ..schemas import Name, StoredCount, StoredNonNegative, StoredShare
 from ..storage import write_recorded
+from .cohort import read_label_is_sex
 from .files import COVARIANCES, SITES, format_csv, is_kept, read_csv
 from .records import INTERVALS, METRICS, MethodSummary, MetricSummary, Plan, Summary, TuningBudget
 
@@ -448,7 +449,7 @@ def summarise(
     rows: pd.DataFrame,
     predictions: pd.DataFrame,
     facts: Mapping[str, MethodFacts],
-    label_is_sex: bool = False,
+    cohort_facts: dict[str, Any] | None = None,
 ) -> Summary:
     """Summarise a job: mean and SD over sites of the means over seeds, with a 95% interval, see :data:`INTERVALS`.
 
@@ -459,6 +460,10 @@ def summarise(
         name: _summarise_method(plan, name, rows, predictions, facts[name], harmonise.transductive)
         for name in plan.methods
     }
+    if (covariates := (cohort_facts or {}).get("covariates")) is not None:
+        for name in (name for name in methods if not find_method(name).needs_all):
+            known = tuple(need for need in methods[name].needs if need in covariates)
+            methods[name] = replace(methods[name], needs=known)
     return Summary(
         cohort=plan.cohort,
         atlas=plan.atlas,
@@ -473,7 +478,7 @@ def summarise(
         smoke_run=is_smoke_run(plan, facts),
         harmonise=str(harmonise) or None,
         intervals=INTERVALS[plan.protocol],
-        warnings=tuple(_warn_of_shortcuts(methods, plan.protocol, label_is_sex)),
+        warnings=tuple(_warn_of_shortcuts(methods, plan.protocol, read_label_is_sex(cohort_facts))),
         selection=SELECTION,
         methods=methods,
     )

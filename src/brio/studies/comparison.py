@@ -15,6 +15,7 @@ from ..cohort.covariates import COVARIATE_COLUMNS, describe_labels
 from ..drawing import DASHED, draw_intervals, label_axis, make_panels, series_style
 from ..errors import BrioError
 from ..formatting import format_count, format_interval, format_number, format_signed
+from ..jobs.job import Job
 from ..methods import find_method, list_methods
 from ..protocol import LEAST_SITES, find_two_class_sites
 from .context import Arm, StudyContext, display_name, list_own_arms, make_arm
@@ -200,8 +201,14 @@ def _list_label_arms(context: StudyContext) -> list[Arm]:
         replace(a, label=question)
         for question in _ask_questions(context)[0]
         for a in own
-        if not context.job_for(question).missing_inputs(a.method)
+        if not _is_given_label(context.job_for(question), a.method)
+        and not context.job_for(question).missing_inputs(a.method)
     ]
+
+
+def _is_given_label(job: Job, method: str) -> bool:
+    """Return whether the column of a label is an input of a method; without it, the method would be another one."""
+    return job.cohort.label_covariate in map(COVARIATE_COLUMNS.get, find_method(method).needs)
 
 
 def _explain_left_out(context: StudyContext, methods: list[str], questions: list[str]) -> list[str]:
@@ -209,12 +216,11 @@ def _explain_left_out(context: StudyContext, methods: list[str], questions: list
     sentences = []
     for question in questions:
         job = context.job_for(question)
-        missing = {name: why for name in methods if (why := job.missing_inputs(name))}
-        given = [n for n in missing if job.cohort.label_covariate in map(COVARIATE_COLUMNS.get, find_method(n).needs)]
+        given = [name for name in methods if _is_given_label(job, name)]
         if given:
             why = "because its column is an input of these methods"
             sentences.append(f"Left out for the label '{question}', {why}: {', '.join(given)}.")
-        others = [why for name, why in missing.items() if name not in given]
+        others = [why for name in methods if name not in given and (why := job.missing_inputs(name))]
         sentences += [f"Left out for the label '{question}': {why}." for why in others]
     return sentences
 

@@ -182,12 +182,13 @@ class InputShape(NamedTuple):
     n_frames: int
 
 
-def check_needs(cohort: Cohort, needs: frozenset[str], settings: Any, requester: str) -> None:
+def check_needs(cohort: Cohort, method: Method, requester: str) -> None:
     """Raise a user-facing error if the cohort lacks what a method needs.
 
     Sites are not checked: every cohort used for training has them.
     """
-    read_covariates(cohort, _covariates(needs), requester)
+    needs, settings = method.needs, method.settings
+    read_covariates(cohort, _covariates(needs), requester, partly=not method.needs_all)
     if "bold" in needs and read_session_frames(cohort.participants) is not None:
         raise BrioError(
             f"{requester} needs time series, but the connectomes of this cohort are averaged over sessions; import the "
@@ -213,7 +214,9 @@ class Inputs:
     Nothing here is learned: each row depends only on its own scan.
     """
 
-    def __init__(self, connectomes: Connectomes, needs: frozenset[str], settings: Any, requester: str) -> None:
+    def __init__(
+        self, connectomes: Connectomes, needs: frozenset[str], settings: Any, requester: str, needs_all: bool = True
+    ) -> None:
         self.connectomes = connectomes
         cohort, device, dtype = connectomes.cohort, connectomes.device, connectomes.dtype
         self._share: float | None = getattr(settings, "edge_share", None)
@@ -222,7 +225,8 @@ class Inputs:
         n_frames = torch.from_numpy(connectomes.n_frames).to(device, dtype)
         if connectomes.without_frames:
             n_frames.fill_(torch.nan)  # a method that reads it without saying so must not go unnoticed
-        covariates = torch.from_numpy(read_covariates(cohort, _covariates(needs), requester)).to(device, dtype)
+        known = read_covariates(cohort, _covariates(needs), requester, partly=not needs_all)
+        covariates = torch.from_numpy(known).to(device, dtype)
         self._rule = _bold_rule(settings) if "bold" in needs else None
         self._tr = None if self._rule is None or self._rule.tr is None else read_repetition_times(cohort, requester)
         none = connectomes.full.new_zeros(len(connectomes), 0, connectomes.n_rois)
@@ -750,11 +754,17 @@ class Method(ABC):
     needs: ClassVar[frozenset[str]] = frozenset()
     """Data needed besides connectomes and labels: "bold", "sites", "sex", "age", "motion" or "hemisphere"."""
 
+    needs_all: ClassVar[bool] = True
+    """Whether all needed covariates must be known; if not, those that a cohort lacks are NaN."""
+
     version: ClassVar[int] = 1
     """Part of the key of a run; increase it whenever the predictions of the method change."""
 
     needs_validation: bool = True
     """Whether the method chooses its model on validation scans; see ``MethodFacts`` for folds without them."""
+
+    is_linear: ClassVar[bool] = False
+    """Whether the margin is linear in features of a scan."""
 
     fits_on_cpu: ClassVar[bool] = False
     """Whether runs are fitted on the CPU, even in a job on a GPU; see :meth:`place_fit`."""
@@ -843,7 +853,7 @@ class Method(ABC):
 
     def gather_inputs(self, connectomes: Connectomes) -> Inputs:
         """Gather the scans of a cohort with the data that this method needs."""
-        return Inputs(connectomes, self.needs, self.settings, f"method '{self.name}'")
+        return Inputs(connectomes, self.needs, self.settings, f"method '{self.name}'", self.needs_all)
 
     def predict_margins(self, fitted: FittedRun, connectomes: Connectomes, scans: np.ndarray) -> np.ndarray:
         """Predict margins of scans of a cohort.

@@ -81,6 +81,7 @@ class LinearMethod(Method):
 
     settings: LinearSettings
     version = 3  # of penalties that score alike the strongest is chosen; since 2 probabilities are calibrated
+    is_linear = True
     fits_on_cpu = True
     features_are_edges = False
     """Whether the features are the edges of FC matrices, except for ROIs without signal. Their products are then

@@ -18,6 +18,7 @@ class _Control(LogisticMethod):
     """Logistic regression on features standardised over the source scans; missing values are the source mean."""
 
     version = 5  # scans with equal features have equal margins; probabilities are those of the margins
+    uses_seed = False
     margins_are_log_odds = True
     edge_values = ""
 
@@ -34,7 +35,7 @@ class _Control(LogisticMethod):
 
     def learn(self, source: SourceScans, scans: Scans) -> Tensors:
         x = self.read_columns(scans).double()
-        mean = x.nanmean(0)
+        mean = x.nanmean(0).nan_to_num()  # 0 for a feature that no source scan has
         spread = (x - mean).square().nanmean(0).sqrt()
         return {"mean": mean, "spread": torch.where(spread > 0, spread, torch.ones_like(spread))}
 
@@ -52,9 +53,10 @@ class _Control(LogisticMethod):
     control=True,
 )
 class CovariatesOnly(_Control):
-    """Logistic regression on age, sex and head motion, without the connectome."""
+    """Logistic regression on those of age, sex and head motion that are known, without the connectome."""
 
     n_columns = 3
+    needs_all = False
 
     def read_columns(self, scans: Scans) -> Tensor:
         return scans.covariates
