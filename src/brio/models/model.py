@@ -13,7 +13,6 @@ from torch import Tensor
 
 from .. import draws
 from ..cohort import Atlas, Cohort
-from ..cohort.cohort import UNNAMED_CLASSES
 from ..connectome import BlockRule, Connectomes, HarmonisationRule, HarmonisedConnectomes, Harmoniser
 from ..connectome.connectomes import SCANS_AT_A_TIME
 from ..connectome.resampling import ReestimateRequest, clip_block_length, find_design_size
@@ -270,12 +269,8 @@ def _advise_on_number(atlas: Atlas, cohort: Cohort, theirs: list[str], own: list
     return elsewhere
 
 
-def check_classes(classes: tuple[str, str], cohort: Cohort, same_names: bool = False) -> None:
-    """Refuse labelled scans whose classes are swapped or, if the names must match, have other names."""
-    if same_names and {cohort.classes, cohort.classes[::-1]}.isdisjoint({classes, UNNAMED_CLASSES}):
-        found = f"its classes are {' and '.join(cohort.classes)}, but {' and '.join(classes)} are expected"
-        names = ",".join(classes)
-        raise BrioError(f"{cohort.name}: {found}; if they mean the same, import the scans with --class-names {names}")
+def check_classes(classes: tuple[str, str], cohort: Cohort) -> None:
+    """Refuse labelled scans whose classes are swapped."""
     theirs, own = (tuple(name.casefold() for name in pair) for pair in (cohort.classes, classes))
     if cohort.labelled.any() and theirs == own[::-1] and theirs != own:
         zero, one = cohort.classes
