@@ -157,7 +157,7 @@ def compare_means(own: Arrays, others: Arrays) -> float:
     found = []
     for total, number in (("features", "live"), ("fc_means", "fc_sites")):
         both = (own[number] > 0) & (others[number] > 0)
-        means = [one[total][both] / one[number][both] for one in (own, others)]
+        first, second = (one[total][both] / one[number][both] for one in (own, others))
         with np.errstate(invalid="ignore", divide="ignore"):
-            found.append(float(np.corrcoef(*means)[0, 1]) if both.sum() > 1 else 0.0)
+            found.append(float(np.corrcoef(first, second)[0, 1]) if both.sum() > 1 else 0.0)
     return float(np.nan_to_num(found).min())
