@@ -23,7 +23,7 @@ from ..errors import BrioError, file_error
 from ..formatting import format_count
 from ..models.text import fill_text
 from ..schemas import StoredCount, StoredShare, from_json, parse_json, read_bounded, to_json
-from ..settings import FederatedIterations
+from ..settings import FederatedIterations, FederatedSites
 from ..storage import write_atomically
 from ..version import __version__
 from .equations import Finite, Size, Spread
@@ -59,7 +59,7 @@ class Terms:
     penalty: Annotated[float, Meta(gt=0, le=1e6)] = 3.0  # in units of the mean squared norm of the features
     iterations: FederatedIterations = 2
     evaluation: Literal["site-models", "leave-one-site-out"] = "site-models"
-    n_sites: Annotated[int, Meta(ge=LEAST_SITES)] = LEAST_SITES  # that answer before the first round is closed
+    n_sites: FederatedSites = LEAST_SITES  # that answer before the first round is closed
     label: str | None = None  # the question, where it is not the label of the cohorts
 
     def __post_init__(self) -> None:
