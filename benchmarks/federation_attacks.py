@@ -11,10 +11,15 @@ scans of all outsiders of other sites and of half of the outsiders of this one; 
 - reconstruction: no combination of vectors correlates more with a scan than its projection on their span.
 
 Beside them: the same attacks on sums over all sites, on coefficients of pooled scans, and on X'X of a site.
+
+``--projects`` tries several projects of the same scans instead: the connectome of a participant from the difference of
+answers, properties and pairs of regions that few participants have, and sites that collude.
 """
 
 import argparse
+import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import chain, product
 from pathlib import Path
 from typing import Any
@@ -26,8 +31,9 @@ from sklearn.linear_model import LogisticRegression
 from brio import Cohort, draws, federation
 from brio.cohort import audit
 from brio.connectome import read_edges
+from brio.errors import BrioError
 from brio.federation.equations import multiply_vector
-from brio.federation.messages import Arrays
+from brio.federation.messages import FEWEST, Arrays
 from brio.federation.progress import Progress
 from brio.federation.site import Site
 from brio.protocol import auc
@@ -203,17 +209,123 @@ def print_reconstruction(sites: list[dict[str, Any]]) -> None:
     print(f"Outsiders without signal in a region where all members have it: {out.sum()} of {len(out)}.")
 
 
+def make_questions(label: np.ndarray) -> dict[str, list[np.ndarray]]:
+    """Make series of labels [n] that single out participant 0; -1 is left out."""
+    n, first = len(label), np.arange(len(label)) == 0
+    part = np.where(first, -1, np.arange(n) % 3)
+    return {
+        "one participant of another class": [label, np.where(first, 1 - label, label)],
+        "one participant left out": [label, np.where(first, -1, label)],
+        "all but one of another class": [label, np.where(first, label, 1 - label)],
+        "three questions, one participant in no part": [np.where(part == k, 1, 0) for k in range(3)],
+    }
+
+
+def relabel(cohort: Cohort, label: np.ndarray, again: bool) -> Cohort:
+    """Give scans other labels and leave out those with -1; ``again``: in another order and under other names."""
+    asked = replace(cohort, participants=cohort.participants.assign(label=label)).select(np.flatnonzero(label >= 0))
+    if not again:
+        return asked
+    asked = asked.select(np.arange(len(asked))[::-1])
+    return replace(asked, participants=asked.participants.assign(participant_id=[f"p{k}" for k in range(len(asked))]))
+
+
+def sum_classes(terms: federation.Terms, cohort: Cohort, others: list[Arrays]) -> np.ndarray:
+    """Compute the sums of the features of each class of a site from its answers to two rounds. Shape [2, d]."""
+    site = Site(terms, cohort, 1)
+    described = [site.describe(), *others]
+    progress = Progress(terms, [{key: np.sum([one[key] for one in described], axis=0) for key in described[0]}])
+    own, begun = described[0], site.begin(progress)
+    n = own["n"].sum()
+    whole = own["features"] + (n - own["live"]) * progress.fill
+    difference = begun["labels"] + whole * (own["n"][1] - own["n"][0]) / n
+    return np.array([(whole - difference) / 2, (whole + difference) / 2])
+
+
+def count_answered(terms: federation.Terms, cohorts: list[Cohort]) -> int:
+    """Count how many of several projects a site answers that keeps the record of its questions."""
+    answered = 0
+    with tempfile.TemporaryDirectory() as place:
+        for k, cohort in enumerate(cohorts):
+            asked = replace(terms, project=f"project{k}", iterations=1)
+            path, record = Path(place, f"request{k}"), Path(place, f"record{k}")
+            federation.write_message(path, federation.start(asked))
+            agreed = federation.Agreement(vectors=2 * len(cohorts), least_per_class=1)
+            try:
+                federation.answer_and_record(path, cohort, record, agreed, Path(place, "answered"))
+            except BrioError:
+                continue
+            answered += 1
+    return answered
+
+
+def attack_projects(terms: federation.Terms, cohorts: dict[str, Cohort]) -> None:
+    """Print what answers to several projects, and to odd cohorts, give away of three sites."""
+    sites = {e: Site(terms, cohort) for e, cohort in cohorts.items()}
+    described = {e: site.describe() for e, site in sites.items()}
+    print(
+        "\n| questions | imported again | sites | error of the connectome of one participant | sites that answer all |"
+    )
+    print("| --- | --- | --- | --- | --- |")
+    for name, again in product(make_questions(np.array([0, 1])), (False, True)):
+        errors, answered = [], 0
+        for e, site in sites.items():
+            labels, others = make_questions(site.label)[name], [one for k, one in described.items() if k != e]
+            made = [relabel(site.cohort, label, again and k > 0) for k, label in enumerate(labels)]
+            sums = np.concatenate([sum_classes(terms, one, others) for one in made])
+            which = np.array([label == k for label in labels for k in (0, 1)], dtype=float)
+            weights = np.linalg.lstsq(which.T, np.eye(len(site.label))[0])[0]
+            live = site.live.all(0)
+            errors.append(np.abs(weights @ sums - site.plain[0])[live].max())
+            answered += count_answered(terms, made) == len(made)
+        print(f"| {name} | {'yes' if again else 'no'} | {len(sites)} | {max(errors):.0e} | {answered} |")
+    print("\nHead motion known for few participants: number of values of which a sum is sent, by site.")
+    for known in (1, 2, FEWEST - 1, FEWEST):
+        sent = []
+        for site in sites.values():
+            motion = np.where(np.arange(len(site.label)) < known, site.cohort.participants["mean_fd"], np.nan)
+            table = site.cohort.participants.assign(mean_fd=motion)
+            sent.append(int(Site(terms, replace(site.cohort, participants=table)).describe()["facts"][2, 0]))
+        print(f"- {known}: {', '.join(map(str, sent))}")
+    for key in ("features", "fc_means", "squares"):
+        whole = np.sum([one[key] for one in described.values()], axis=0)
+        error = max(
+            np.linalg.norm(whole - sum(one[key] for k, one in described.items() if k != e) - own[key])
+            / np.linalg.norm(own[key])
+            for e, own in described.items()
+        )
+        print(f"Two of three sites that collude subtract their own {key} from the sum: relative error {error:.0e}.")
+
+
+def count_small_sums(terms: federation.Terms, cohorts: dict[str, Cohort]) -> None:
+    """Print how many pairs of regions have signal in few participants of a class, and of how many a sum is sent."""
+    small, sent = 0, 0
+    for cohort in cohorts.values():
+        whole, own = Site(terms, cohort, 1), Site(terms, cohort)
+        counts = np.array([whole.live[whole.label == k].sum(0) for k in (0, 1)])
+        few = ((counts > 0) & (counts < FEWEST)).any(0)
+        small, sent = small + int(few.sum()), sent + int((few & own.live.any(0)).sum())
+    print(f"Pairs of regions with signal in 1 to {FEWEST - 1} scans of a class, over sites: {small}; sent: {sent}.")
+
+
 def main() -> None:
     """Attack both halves of a cohort."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cohort", type=Path)
-    cohort = Cohort.load(parser.parse_args().cohort)
+    parser.add_argument("--projects", action="store_true")
+    given = parser.parse_args()
+    cohort = Cohort.load(given.cohort)
     cohort = cohort.select(audit(cohort).keep)
     dealt = assign_stratified_folds(draws.addresses(cohort.participant_ids), cohort.sites, cohort.labels, 4, seed=0)
     where = {str(e): cohort.sites == e for e in np.unique(cohort.sites)}
     where = {e: k for e, k in where.items() if min(np.bincount(cohort.labels[k], minlength=2)) >= 10}
     rois = cohort.atlas.rois.to_dict("list")
     terms = federation.Terms("benchmark", "log-ridge", cohort.atlas.name, rois, cohort.classes)
+    if given.projects:
+        order = sorted(where, key=lambda e: where[e].sum())
+        print(f"{cohort.name}, log-ridge")
+        attack_projects(terms, {e: cohort.select(where[e]) for e in (order[0], order[len(order) // 2], order[-1])})
+        return count_small_sums(terms, {e: cohort.select(k) for e, k in where.items()})
     whole = {e: Site(terms, cohort.select(k)) for e, k in where.items()}
     halves = [attack_half(terms, whole, {e: dealt[k] for e, k in where.items()}, half) for half in (0, 1)]
     n = sum(map(np.count_nonzero, where.values()))

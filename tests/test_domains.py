@@ -10,6 +10,8 @@ from brio.cohort import AuditRules
 from brio.cohort.simulate import Simulation, simulate
 from brio.errors import BrioError
 from brio.estimator import BrioClassifier
+from brio.federation import Terms
+from brio.federation.messages import CalibratedScore, SiteScore
 from brio.jobs.spec import JobSpec, list_settings
 from brio.methods import list_methods
 from brio.protocol import ProtocolSettings
@@ -83,3 +85,13 @@ def test_domains_are_listed_with_the_settings():
 def test_the_estimator_refuses_absurd_numbers(options):
     cohort = simulate(Simulation(n_sites=3, per_class=2, n_rois=8, frames=40))
     refuse(next(iter(options)), BrioClassifier("brio", device="cpu", **options).fit, cohort)
+
+
+@pytest.mark.parametrize("cls", [Terms, SiteScore, CalibratedScore], ids=lambda cls: cls.__name__)
+def test_every_number_that_sites_exchange_has_a_domain(cls):
+    assert find_numbers(cls)
+    for name, kind in find_numbers(cls).items():
+        assert any(char.isdigit() for char in describe_kind(kind)), f"{cls.__name__}.{name} has no domain"
+        for value in ABSURD:
+            with pytest.raises(BrioError):
+                fit_value(value, kind, name)

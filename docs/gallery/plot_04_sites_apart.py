@@ -11,6 +11,9 @@ same requests and answers to files.
 # %%
 # Six sites, each with its own scans
 # ----------------------------------
+# Both classes need names, which mean the same at every site.
+
+from dataclasses import replace
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -19,7 +22,7 @@ import brio
 from brio import federation
 
 simulation = brio.Simulation(n_sites=6, per_class=15, stable=0.45, seed=31)
-pooled = brio.simulate(simulation)
+pooled = replace(brio.simulate(simulation), classes=("control", "patient"))
 sites = [pooled.select(pooled.sites == name) for name in np.unique(pooled.sites)]
 print([len(site) for site in sites])
 

@@ -1,7 +1,9 @@
 """Four small hospitals, and projects of them."""
 
 import functools
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
 
@@ -12,9 +14,12 @@ from brio import Cohort, federation
 from brio.cohort import audit
 from brio.cohort.simulate import Simulation
 from brio.federation import Answer, Request, Terms
+from brio.federation.folders import find_answered
 from brio.models import Model
 from made_cohorts import simulate_named
 
+LEAST = 5
+"""Fewest participants in a class: with ten, pairs of regions that some scans lack would be left out at these sites."""
 SIMULATION = Simulation(n_sites=4, per_class=14, n_rois=8, frames=70, stable=0.5, dead_share=0.06, seed=3)
 
 
@@ -29,6 +34,14 @@ def audit_once():
 
     with mock.patch("brio.federation.site.audit", audit_kept):
         yield
+
+
+@pytest.fixture(autouse=True)
+def answered(tmp_path) -> Iterator[Path]:
+    """The folder that records answered questions, new for each test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+        yield find_answered()
 
 
 class Project(NamedTuple):
@@ -62,7 +75,7 @@ def run_project(terms: Terms, sites: dict[str, Cohort]) -> Project:
     requests, answers, result = [], [], federation.start(terms)
     while isinstance(result, Request):
         requests.append(result)
-        answers.append({name: federation.answer(result, one) for name, one in sites.items()})
+        answers.append({name: federation.answer(result, one, LEAST) for name, one in sites.items()})
         result = federation.combine(result, list(answers[-1].values()))
     return Project(requests, answers, result)
 

@@ -1,13 +1,29 @@
 """What the coordinator refuses: answers that are missing, of another request, or that no scans could give."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from brio.errors import BrioError
-from brio.federation import Answer, combine, digest, start
+from brio.federation import (
+    Answer,
+    Request,
+    answer,
+    combine,
+    decode,
+    digest,
+    encode,
+    read_message,
+    start,
+    write_message,
+)
 from brio.federation.messages import ALL, CalibratedScore
+from brio.models import read_model, write_model
+from made_cohorts import rebuild
+
+LEAST = 5
 
 
 def change(answer: Answer, model: str = ALL, **values) -> Answer:
@@ -148,3 +164,110 @@ def test_terms_are_checked_when_a_project_starts(terms):
     ):
         with pytest.raises(BrioError, match=message):
             start(replace(terms, **values))
+
+
+def test_no_number_of_a_description_may_be_absurd(project):
+    run = project()
+    request, answers = run.requests[0], run.answers[0]
+    for name, values in answers["site02"].sums[ALL].items():
+        for absurd in (np.nan, np.inf, -np.inf, 1e300, -1e300, 0.3):
+            if (name, absurd) in {("squares", 0.3), ("features", 0.3), ("fc_means", 0.3)}:
+                continue  # some scans could have it
+            wrong = change(answers["site02"], **{name: np.full(values.shape, absurd)})
+            refuse(request, answers | {"site02": wrong}, "site02")
+
+
+ABSURD_SCORES = (
+    [{"auc": value} for value in (2.0, -1.0, np.nan, np.inf)]
+    + [{"variance": value} for value in (0.0, 2.0, -1.0, np.nan, np.inf, None)]
+    + [{"n_patients": value} for value in (10**9, 40, 0, -3, 2.5)]
+    + [{"quantiles": value} for value in ({}, {"0.3": 1.0}, {"0.5": np.inf}, {"0.5": np.nan}, {"0.5": 1e12})]
+)
+
+
+@pytest.mark.parametrize("values", ABSURD_SCORES, ids=str)
+def test_no_score_may_be_absurd(project, values, tmp_path):
+    run = project()
+    answers = run.answers[-1]
+    wrong = replace(answers["site02"])
+    object.__setattr__(wrong, "score", replace(wrong.score))
+    for name, value in values.items():  # as somebody writes it who does not ask the class
+        object.__setattr__(wrong.score, name, value)
+    refuse(run.requests[-1], answers | {"site02": wrong}, "site02")
+    if not any(value in (np.inf, {"0.5": np.inf}) for value in values.values()):  # which no file can hold
+        write_message(tmp_path / "file", wrong)
+        with pytest.raises(BrioError, match="file"):
+            read_message(tmp_path / "file")
+
+
+@pytest.mark.parametrize("field", ["n_right", "brier", "calibration", "spread"])
+def test_no_score_of_a_left_out_site_may_be_absurd(project, field):
+    run = project(evaluation="leave-one-site-out")
+    answers = run.answers[-1]
+    own = answers["site02"].score
+    for absurd in (np.nan, np.inf, -1.0, 1e12):
+        value = getattr(own.calibrated, field)
+        value = (
+            absurd
+            if field in ("n_right", "brier")
+            else type(value)(*[absurd] * 4)
+            if field == "spread"
+            else [absurd] * 6
+        )
+        if field == "calibration" and np.isnan(absurd):
+            continue  # missing, for classes that are separated
+        score = replace(own)
+        object.__setattr__(score, "calibrated", replace(own.calibrated, **{field: value}))
+        wrong = replace(answers["site02"])
+        object.__setattr__(wrong, "score", score)
+        refuse(run.requests[-1], answers | {"site02": wrong}, "site02")
+
+
+def test_a_perfect_score_at_every_site_makes_a_model(project, tmp_path):
+    run = project()
+    answers = {k: replace(one, score=replace(one.score, auc=1.0, variance=0.0)) for k, one in run.answers[-1].items()}
+    model = combine(run.requests[-1], list(answers.values()))
+    write_model(model, tmp_path / "model")
+    evidence = read_model(tmp_path / "model").evidence
+    assert evidence == model.evidence
+    assert (evidence.auc.value, evidence.pair_weighted_auc.ends) == (1.0, None)
+
+
+@pytest.mark.parametrize("evaluation", ["site-models", "leave-one-site-out"])
+@pytest.mark.parametrize(("controls", "patients"), [(1, 5), (1, 9), (2, 2)])
+def test_sites_with_hardly_any_controls_make_a_model(terms, sites, tmp_path, evaluation, controls, patients):
+    chosen = {}
+    for name, cohort in sites.items():
+        parts = [np.flatnonzero(cohort.labels == k)[:n] for k, n in ((0, controls), (1, patients))]
+        chosen[name] = cohort.select(np.sort(np.concatenate(parts)))
+    result = start(replace(terms, evaluation=evaluation))
+    while isinstance(result, Request):
+        result = combine(result, [read_again(answer(result, one, 1)) for one in chosen.values()])
+    write_model(result, tmp_path / "model")
+    assert read_model(tmp_path / "model").members[0].fitted.parameters["coefficients"].isfinite().all()
+    with pytest.raises(BrioError, match="of each class"):
+        answer(start(terms), sites["site01"].select(sites["site01"].labels == 1), 0)
+
+
+def read_again(one):
+    return decode(encode(one), Path("mail"))
+
+
+def test_regions_in_another_order_are_seen_in_the_means(terms, pool, sites):
+    order = np.array([4, 6, 0, 7, 2, 1, 5, 3])
+    turned = {name: rebuild(one, [one.scan(k)[:, order] for k in range(len(one))]) for name, one in sites.items()}
+    request = start(terms)
+    combine(request, [answer(request, one, LEAST) for one in turned.values()])  # in the same order everywhere
+    for name in sites:
+        answers = [answer(request, one, LEAST) for one in (sites | {name: turned[name]}).values()]
+        refuse(request, answers, f"site '{name}': its mean connectome is not like that of the other sites")
+
+
+def test_sites_that_collude_know_the_sums_of_the_last_one_and_no_two_sites_are_enough(project, terms, sites):
+    run = project()
+    shown = run.requests[1].shown[ALL][0]
+    own = sum(run.answers[0][name].sums[ALL]["features"] for name in ("site01", "site02", "site03"))
+    np.testing.assert_allclose(shown["features"] - own, run.answers[0]["site04"].sums[ALL]["features"], atol=1e-9)
+    refuse(run.requests[0], list(run.answers[0].values())[:2], "at least 3 must answer")
+    with pytest.raises(BrioError, match="n_sites"):
+        start(replace(terms, n_sites=2))

@@ -1,9 +1,11 @@
 """``brio federate``: what people type, from the first request to the model."""
 
+import numpy as np
 import pytest
 
 from brio import Cohort
 from commands import command
+from made_cohorts import rebuild
 
 
 @pytest.fixture
@@ -85,6 +87,8 @@ def test_mail_instead_of_a_common_folder(here, sites):
     [
         ("start --out new --rois nowhere --sites 4 --classes a,b", "nowhere"),
         ("start --out new --rois site01 --sites 4 --classes a", "classes"),
+        ("start --out new --rois site01 --sites 4 --classes 0,1", "'0' is a code"),
+        ("start --out new --rois site01 --sites 4 --classes a,b --label dx=1", "'1' is a code"),
         ("start --out new --rois site01 --sites 4 --classes a,b --method lasso", "method is 'lasso'"),
         ("start --out new --rois site01 --sites 4 --classes a,b --penalty 0", "--penalty 0.0: must be"),
         ("start --out new --rois site01 --sites 4 --classes a,b --iterations 101", "--iterations 101: must be"),
@@ -108,3 +112,24 @@ def test_what_cannot_be_is_refused_in_one_line_and_nothing_is_written(here, word
     before = sorted(here.rglob("*"))
     assert message in command("federate", *words.split()).refuse_in_a_line()
     assert [path for path in sorted(here.rglob("*")) if path.name != ".lock"] == before
+
+
+def test_a_second_question_about_the_same_scans(here, sites):
+    for cut in (30, 31):
+        terms = ("--classes", "young,old", "--label", f"age>{cut}", "--iterations", 1, "--sites", 4)
+        command("federate", "start", "--out", f"over{cut}", "--rois", "site01", *terms).succeed()
+    aged = rebuild(sites["site01"], table=sites["site01"].participants.assign(age=20.5 + np.arange(22)))
+    aged.save("aged")
+    aged.save("again")
+    assert "warning" not in command("federate", "answer", "over30", "aged").succeed().text
+    for folder in ("aged", "again"):
+        said = command("federate", "answer", "over31", folder).refuse_in_a_line()
+        assert "1 participant" in said
+        assert "--agree-further-question" in said
+    assert not list((here / "over31" / "answers").iterdir())
+    agreed = command("federate", "answer", "over31", "again", "--agree-further-question", "--answered", "elsewhere")
+    assert "warning" not in agreed.succeed().text  # another record knows of no other question
+    said = command("federate", "answer", "over31", "aged", "--agree-further-question").succeed().text
+    assert "warning: project 'over31'" in said
+    assert "1 participant" in said
+    assert "1 participant" in (here / "aged" / "federation" / "over31" / "log.md").read_text()

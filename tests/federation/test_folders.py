@@ -1,10 +1,12 @@
 """What a site refuses and records, and the folder of a coordinator whose process is killed."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from brio.cohort import Atlas
 from brio.errors import BrioError
 from brio.federation import (
     Agreement,
@@ -47,6 +49,7 @@ def hospital(mail, record, sites, project):
     """Answer requests at site01; ``upto`` rounds of the project are answered already."""
 
     def answer(request: Request, agreement: Agreement | None = None, cohort=None, name: str = ""):
+        agreement = agreement or (None if (record / own.AGREEMENT).exists() else Agreement(least_per_class=5))
         return answer_and_record(mail(request, name), cohort or sites["site01"], record, agreement)
 
     return answer
@@ -188,7 +191,8 @@ def test_more_sites_than_agreed_to_are_refused_once_they_are_known(hospital, rec
     run = project(evaluation="leave-one-site-out")
     agreed = Agreement(vectors=16, leave_out=True)
     hospital(run.requests[0], agreed)
-    (record / own.AGREEMENT).write_text('{"vectors": 15, "leave_out": true, "least_per_class": 10}')
+    agreement = record / own.AGREEMENT
+    agreement.write_text(agreement.read_text().replace('"vectors": 16', '"vectors": 15'))
     refuse(record, "at most 15; this number cannot be changed after", hospital, run.requests[1])
 
 
@@ -215,10 +219,10 @@ def test_small_mixed_and_other_scans_are_refused(hospital, record, pool, sites, 
     nine = cohort.select(np.r_[order[label == 1], order[label == 0][:9]])
     n = int((label == 1).sum())
     problem = f"has 9 participants of class control and {n} of patient, but answers only with at least 10"
-    refuse(record, problem, hospital, first, cohort=nine)
+    refuse(record, problem, hospital, first, Agreement(), cohort=nine)
     ids = [f"p{k % 9 if y == 0 else 100 + k}" for k, y in enumerate(label)]  # many scans of nine controls
     same = rebuild(cohort, table=cohort.participants.assign(participant_id=ids), session=[str(k) for k in order])
-    refuse(record, "has 9 participants of class control", hospital, first, cohort=same)
+    refuse(record, "has 9 participants of class control", hospital, first, Agreement(), cohort=same)
     refuse(
         record, "has 4 sites, but each site answers for itself; make a cohort for each", hospital, first, cohort=pool
     )
@@ -229,7 +233,12 @@ def test_small_mixed_and_other_scans_are_refused(hospital, record, pool, sites, 
     refuse(record, "in another order", hospital, turned)
     refuse(record, "the model was fitted to 7", hospital, start(replace(terms, rois={"name": names[1:]})))
     refuse(record, "another atlas", hospital, start(replace(terms, rois={"name": ["other", *names[1:]]})))
-    refuse(record, "classes are swapped", hospital, start(replace(terms, classes=terms.classes[::-1])))
+    refuse(
+        record,
+        "label 0 is 'control' here, but 'patient' in",
+        hospital,
+        start(replace(terms, classes=terms.classes[::-1])),
+    )
     assert hospital(first, Agreement(least_per_class=9), cohort=nine).site == "site01"
 
 
@@ -369,3 +378,257 @@ def test_read_message_says_what_a_file_is(tmp_path, project):
     write_message(tmp_path / "one.brio", project().answers[0]["site01"])
     with pytest.raises(BrioError, match=r"one\.brio: is answer 1 of a project; give one of its requests instead"):
         read_message(tmp_path / "one.brio", Request)
+
+
+@pytest.fixture
+def asks(tmp_path, mail, sites, terms):
+    """Ask a question about other labels of scans of site01, in a project of two requests with a vector."""
+
+    def ask(label, cohort=None, name="second", **agreed):
+        cohort = cohort or sites["site01"]
+        known = {scan.tobytes(): y for scan, y in zip(map(sites["site01"].scan, range(len(label))), label, strict=True)}
+        own = np.array([known[cohort.scan(i).tobytes()] for i in range(len(cohort))])
+        cohort = rebuild(cohort, table=cohort.participants.assign(label=own), index=np.flatnonzero(own >= 0))
+        request = start(replace(terms, project=name, iterations=1))
+        agreement = Agreement(least_per_class=3, **agreed)
+        said = []
+        answer_and_record(mail(request, name), cohort, tmp_path / f"cohort-{name}", agreement, say=said.append)
+        return said
+
+    return ask
+
+
+def change_labels(label, flipped=(), left_out=()):
+    """Labels of which some are those of the other class, and some are left out."""
+    changed = np.array(label)
+    changed[list(flipped)] ^= 1
+    changed[list(left_out)] = -1
+    return changed
+
+
+def import_again(cohort, **changes):
+    """The same frames, in another order and under other names."""
+    order = np.arange(len(cohort))[::-1]
+    ids = [f"renamed{k}" for k in range(len(cohort))]
+    table = cohort.participants.iloc[order].assign(participant_id=ids, **changes)
+    return rebuild(cohort, [cohort.scan(k) for k in order], table=table.set_axis(range(len(order))))
+
+
+@pytest.mark.parametrize(
+    ("flipped", "left_out", "group"),
+    [
+        ([3], [], "1 participant"),
+        ([], [3], "1 participant"),
+        ([], [3, 20], "1 participant"),  # one of each class
+        (range(6, 15), [], "4 participants"),
+        (range(21), [], "1 participant"),  # all but one
+    ],
+)
+@pytest.mark.parametrize("again", [False, True], ids=["folder", "imported again"])
+def test_a_second_question_that_singles_out_participants_is_refused(
+    asks, sites, answered, flipped, left_out, group, again
+):
+    label = sites["site01"].labels
+    order = np.argsort(label, kind="stable")  # controls, then patients
+    assert asks(label, name="first") == []
+    second = change_labels(label, order[list(flipped)], order[left_out])
+    cohort = import_again(sites["site01"]) if again else None
+    before = list_files(answered)
+    with pytest.raises(BrioError, match=f"sums over .*{group}.*project 'first'.*--agree-further-question"):
+        asks(second, cohort)
+    assert list_files(answered) == before
+    (said,) = asks(second, cohort, further_question=True)
+    assert "project 'first'" in said
+    assert len(list_files(answered)) == len(before) + 1
+
+
+def test_the_difference_of_two_answers_is_a_connectome(sites, terms):
+    """What the record prevents: labels age>30 and age>31, and one participant between."""
+    from brio.federation.progress import Progress
+    from brio.federation.site import Site
+
+    cohorts = {
+        name: rebuild(cohort, table=cohort.participants.assign(age=20.5 + np.arange(len(cohort))))
+        for name, cohort in sites.items()
+    }
+    sums = []
+    for cut in (30, 31):
+        asked = replace(terms, label=f"age>{cut}", classes=("young", "old"))
+        ask = {name: Site(asked, cohort, 5) for name, cohort in cohorts.items()}
+        request = start(asked)
+        following = combine(request, [one.answer(request) for one in ask.values()])
+        site, progress = ask["site01"], Progress(asked, following.shown[ALL])
+        first, second = site.answer(request).sums[ALL], site.answer(following).sums[ALL]
+        n = first["n"].sum()
+        whole = first["features"] + (n - first["live"]) * progress.fill
+        sums.append(second["labels"] + whole * (first["n"][1] - first["n"][0]) / n)  # patients less controls
+    person = int(np.flatnonzero(site.cohort.participants["age"] == 30.5)[0])
+    found, live = (sums[0] - sums[1]) / 2, site.live[person]
+    np.testing.assert_allclose(found[live], site.plain[person][live], atol=1e-12)
+
+
+def test_the_same_question_may_be_asked_again(asks, sites):
+    label = sites["site01"].labels
+    asks(label, name="first")
+    assert asks(label, import_again(sites["site01"])) == []
+    with pytest.raises(BrioError, match="in addition to the 4 of other projects"):  # of the scans, not of a folder
+        asks(label, name="third")
+
+
+def test_a_project_goes_on_after_another_was_allowed(hospital, asks, sites, project, monkeypatch):
+    monkeypatch.setattr(own, "SCANS_FOR_EACH_VECTOR", 1)
+    run, label = project(), sites["site01"].labels
+    hospital(run.requests[0], Agreement(vectors=6, least_per_class=5))
+    assert asks(change_labels(label, [2]), further_question=True, vectors=6)
+    assert digest(hospital(run.requests[1])) == digest(run.answers[1]["site01"])
+
+
+def test_two_scans_of_a_participant_are_one_participant():
+    def ask(label):
+        scans = {str(k): (y, k if k < 40 else k // 2) for k, y in enumerate(label) if y is not None}
+        return own.Question("p", str(label), ("a", "b"), 1, scans)
+
+    first = ask([0] * 40 + [1] * 40)
+    assert own.find_small_groups(ask([0] * 30 + [None] * 10 + [1] * 40), [first]) == []
+    assert own.find_small_groups(ask([0] * 40 + [1] * 28 + [None] * 12), [first])  # of six participants
+    (found,) = own.find_small_groups(ask([0] * 40 + [1] * 39 + [None]), [first])  # one scan of two
+    assert found.startswith("1 participant ")
+
+
+def find_least(questions, n):
+    """Fewest participants whose sum follows from the sums of the classes, by trying all groups of equal classes."""
+    rows = np.array([[label[k] == one for label in questions for one in (0, 1)] for k in range(n)], dtype=float)
+    kinds, member = np.unique(rows[rows.any(1)], axis=0, return_inverse=True)
+    counts, whole, least = np.bincount(member), np.linalg.matrix_rank(kinds), n
+    for chosen in range(1, 2 ** len(kinds)):
+        inside = np.array([chosen >> k & 1 for k in range(len(kinds))], dtype=bool)
+        left = np.linalg.matrix_rank(kinds[~inside]) if not inside.all() else 0
+        if counts[inside].sum() < least and left < whole:
+            least = int(counts[inside].sum())
+    return least
+
+
+def test_no_sum_over_few_participants_follows_from_allowed_questions():
+    """For questions on three sets of participants, at random and such that a third makes up for two."""
+    rng, allowed, singled = np.random.default_rng(0), 0, 0
+    for trial in range(150):
+        blocks = rng.permutation([14] * 6 + [int(rng.choice([1, 4, 14]))])
+        n, questions = int(blocks.sum()), []
+        for _ in range(3):
+            label = np.repeat(rng.choice([-1, 0, 1], len(blocks), p=[0.1, 0.45, 0.45]), blocks)
+            scans = {str(k): (int(y), k) for k, y in enumerate(label) if y >= 0}
+            if min(np.sum(label == k) for k in (0, 1)) < 10:
+                continue
+            one = own.Question(f"{trial}-{len(questions)}", "0", ("a", "b"), 1, scans)
+            if not own.find_small_groups(one, [asked for asked, _ in questions]):
+                questions.append((one, label))
+            elif find_least([*(held for _, held in questions), label], n) < 10:
+                singled += 1
+        allowed += len(questions) > 1
+        assert find_least([label for _, label in questions], n) >= 10
+    assert allowed > 20
+    assert singled > 20
+
+
+def test_a_question_needs_ten_changes_in_each_direction():
+    def ask(label):
+        return own.Question("p", str(label), ("a", "b"), 1, {str(k): (y, k) for k, y in enumerate(label)})
+
+    first = ask([0] * 40 + [1] * 40)
+    assert own.find_small_groups(ask([1] * 10 + [0] * 30 + [1] * 30 + [0] * 10), [first]) == []
+    assert own.find_small_groups(ask([1] * 10 + [0] * 30 + [1] * 40), [first])
+    assert own.find_small_groups(ask([1] * 10 + [0] * 30 + [1] * 31 + [0] * 9), [first])
+
+
+def test_answered_questions_are_recorded_before_anything_is_sent(tmp_path, mail, sites, terms, monkeypatch):
+    path, place = mail(start(terms)), tmp_path / "record"
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BrioError, match="file"):
+        answer_and_record(path, sites["site01"], place, answered=tmp_path / "file" / "answered")
+    assert not place.exists() or not list(place.glob("answer*"))
+    answer_and_record(path, sites["site01"], place, answered=tmp_path / "named")
+    (stored,) = (tmp_path / "named").glob("*.json")
+    assert len(json.loads(stored.read_text())["scans"]) == len(sites["site01"])
+    stored.write_text("{}")
+    with pytest.raises(BrioError, match=stored.name):
+        answer_and_record(path, sites["site02"], tmp_path / "other", answered=tmp_path / "named")
+
+
+def test_scans_exchanged_between_rounds_are_noticed(hospital, record, sites, project):
+    run, cohort = project(), sites["site01"]
+    hospital(run.requests[0])
+    scans = [cohort.scan(k) for k in range(len(cohort))]
+    other = rebuild(cohort, [scans[0] * np.float32(1.001), *scans[1:]])
+    refuse(record, "other scans or labels than before", hospital, run.requests[1], cohort=other)
+    a, b = (int(np.flatnonzero(cohort.labels == k)[0]) for k in (0, 1))
+    swapped = rebuild(cohort, table=cohort.participants.assign(label=change_labels(cohort.labels, [a, b])))
+    refuse(record, "other scans or labels than before", hospital, run.requests[1], cohort=swapped)
+    assert digest(hospital(run.requests[1])) == digest(run.answers[1]["site01"])
+
+
+@pytest.mark.parametrize("evaluation", ["site-models", "leave-one-site-out"])
+def test_sums_that_other_sites_cannot_have_are_refused(hospital, record, project, evaluation, monkeypatch):
+    monkeypatch.setattr(own, "SCANS_FOR_EACH_VECTOR", 0)
+    run, agreed = project(evaluation=evaluation), Agreement(vectors=99, leave_out=True, least_per_class=5)
+    hospital(run.requests[0], agreed)
+    d = 28
+    invented = [
+        {"features": np.zeros(d)},  # which would ask for the scans of this site alone
+        {"features": np.full(d, 1e6)},
+        {"fc_means": np.full(d, -0.1)},
+        {"fc_sites": np.full(d, 9.0)},
+        {"live": np.full(d, 1e6)},
+        {"squares": np.array(1e-9)},
+        {"squares": np.array(-1.0)},
+        {"facts": np.full((5, 3), 1e9)},
+        {"block_length": np.array([1e300, 1.0])},
+        {"labels": np.full(d, 1e9)},
+        {"models": np.eye(d)[0] * 2},
+        {"distance": np.array([1.0, 2.0, 3.0])},
+        {"spread": np.array([1.0, 1e6, 0.0, 2.0])},
+        {"product": np.full(d, 1e9)},
+        {"direction": np.full(d, 1e9)},
+    ]
+    for request, following in zip(run.requests[:-1], run.requests[1:], strict=True):
+        hospital(request)
+        for model, rounds in following.shown.items():
+            for odd in [one for one in invented if set(one) <= set(rounds[-1])]:
+                shown = following.shown | {model: [*rounds[:-1], rounds[-1] | odd]}
+                changed = replace(following, shown=shown)
+                refuse(record, "sums over the other sites that cannot be right", hospital, changed, name="odd")
+    assert digest(hospital(run.requests[-1])) == digest(run.answers[-1]["site01"])
+
+
+def test_a_site_with_as_many_scans_as_a_country_is_refused(mail, project):
+    request = project().requests[1]
+    sites = request.sites | {"site02": (10**9, 10**9)}
+    first = request.shown[ALL][0] | {"n": np.sum([*sites.values()], axis=0)}
+    with pytest.raises(BrioError, match=r"site02\[0\] is 1000000000"):
+        read_message(mail(replace(request, sites=sites, shown={ALL: [first]})))
+
+
+def test_regions_without_names_are_refused(hospital, record, sites, terms):
+    nameless = Atlas.unnamed(8)
+    with pytest.raises(BrioError, match="--atlas-table"):
+        replace(terms, rois={"name": nameless.rois["name"].tolist()})
+    refuse(record, "--atlas-table", hospital, start(terms), cohort=rebuild(sites["site01"], atlas=nameless))
+
+
+@pytest.mark.parametrize("label", ["dx", "dx=patient", None])
+def test_classes_mean_the_same_at_every_site(hospital, record, sites, terms, label):
+    cohort, first = sites["site01"], start(replace(terms, label=label))
+
+    def write(*words):
+        if label:
+            return rebuild(cohort, table=cohort.participants.assign(dx=[words[k] for k in cohort.labels]))
+        return rebuild(cohort, classes=words)
+
+    odd = [("0", "1"), ("control", "ASD"), ("TC", "patient"), ("x", "y")]
+    for words in odd if label else [*odd, ("patient", "control")]:
+        with pytest.raises(BrioError):
+            hospital(first, cohort=write(*words))
+    assert not record.exists()
+    assert hospital(first, cohort=write(" Control", "patient ")).site == "site01"
+    for codes in ({"classes": ("1", "2")}, {"label": "dx=1"}):
+        with pytest.raises(BrioError, match="code"):
+            replace(terms, **codes)

@@ -5,6 +5,7 @@ import functools
 import numpy as np
 import pytest
 
+from brio import federation
 from brio.connectome import Connectomes
 from brio.errors import BrioError
 from brio.federation.messages import ALL
@@ -105,7 +106,7 @@ def test_site_models_are_scored_where_they_are_new(sites, project):
 
 def test_nothing_of_a_left_out_site_is_in_the_model_that_leaves_it_out(sites, project):
     rng, cohort = np.random.default_rng(1), sites["site02"]
-    scans = [rng.standard_normal(cohort.scan(i).shape).astype(np.float32) for i in range(len(cohort))]
+    scans = [scan + rng.standard_normal(scan.shape).astype(np.float32) for scan in map(cohort.scan, range(len(cohort)))]
     table = cohort.participants.assign(label=rng.permutation(cohort.labels))
     noise = rebuild(cohort, scans, table=table, classes=cohort.classes)
     runs = [project(**LEFT_OUT), project({"site02": noise}, **LEFT_OUT)]
@@ -167,3 +168,42 @@ def test_ranges_hold_most_scans_of_the_sites(pool, project):
     assert ranges.dead_rois in (0, 1, 2, 3)
     assert 0.1 < ranges.distance < 1.5
     assert project().model.interval_factor > 1
+
+
+@pytest.mark.parametrize(("n_known", "is_sent"), [(1, False), (9, False), (10, True)])
+def test_a_property_that_few_participants_have_is_left_out(sites, terms, n_known, is_sent):
+    cohort = sites["site01"]
+    motion = np.where(np.arange(len(cohort)) < n_known, 0.1234, np.nan)
+    one = rebuild(cohort, table=cohort.participants.assign(mean_fd=motion, tr=np.nan))
+    facts = federation.answer(federation.start(terms), one).sums[ALL]["facts"]
+    n, total, _ = facts[2]
+    assert (n, total) == pytest.approx((n_known, n_known * np.log(0.1234)) if is_sent else (0, 0))
+    assert (facts[1] == 0).all()
+    assert (facts[[0, 3, 4], 0] == len(cohort)).all()
+
+
+def test_a_pair_of_regions_with_signal_in_few_participants_is_left_out(sites, terms):
+    cohort, sums = sites["site02"], {}
+    pairs = Site(terms, cohort, 1).live
+    with_signal = np.array([pairs[cohort.labels == k].sum(0) for k in (0, 1)])
+    for least in (5, 10):
+        sums[least] = Site(terms, cohort, least).describe()
+        shown = (with_signal >= least).all(0)
+        assert (sums[least]["live"] == np.where(shown, with_signal.sum(0), 0)).all()
+        assert (sums[least]["features"][~shown] == 0).all()
+        assert (sums[least]["fc_means"][~shown] == 0).all()
+    silent = [cohort.scan(k).copy() for k in range(len(cohort))]
+    for k, scan in enumerate(silent):
+        scan[:, 0] *= k == 3  # region 0 has signal in one scan
+    one = federation.answer(federation.start(terms), rebuild(cohort, silent)).sums[ALL]
+    assert (one["live"][:7] == 0).all()
+    assert (one["features"][:7] == 0).all()
+
+
+def test_many_scans_of_few_participants_are_few(sites, terms):
+    cohort = sites["site01"]
+    label = cohort.labels
+    ids = [f"p{label[k]}-{np.sum(label[:k] == label[k]) // 2}" for k in range(len(cohort))]  # two scans of each
+    table = cohort.participants.assign(participant_id=ids, mean_fd=np.where(np.arange(len(cohort)) < 12, 0.1, np.nan))
+    one = rebuild(cohort, table=table, session=[str(k) for k in range(len(cohort))])
+    assert (federation.answer(federation.start(terms), one, 5).sums[ALL]["facts"][2] == 0).all()

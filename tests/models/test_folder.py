@@ -12,6 +12,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+import brio
+from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
 from brio.models import predict_scans, read_model, write_model
 from brio.models.sums import read_known_files
@@ -168,3 +170,16 @@ def test_a_model_knows_the_header_of_its_files_where_names_are_repeated(cohort, 
 def test_a_header_is_not_read_from_a_file_that_is_nested_too_deeply(tmp_path):
     write_recorded(tmp_path, {"model.json": "[" * 100_000})
     refuse(r"model\.json.*nested", read_known_files, tmp_path)
+
+
+def test_a_model_of_sites_with_one_patient_each_is_written(tmp_path):
+    made = simulate(Simulation(n_sites=4, per_class=10, n_rois=8, frames=60))
+    patients = np.concatenate(
+        [np.flatnonzero((made.sites == e) & (made.labels == 1))[1:] for e in np.unique(made.sites)]
+    )
+    cohort = made.select(~np.isin(np.arange(len(made)), patients))
+    model = brio.fit(cohort, "log-ridge", device="cpu", evaluate=True, out=tmp_path / "model")
+    read = brio.load_model(tmp_path / "model")
+    assert read.evidence == model.evidence
+    assert read.attacks == model.attacks
+    assert None in (read.attacks.diagnosis_in, read.attacks.diagnosis_out)  # a half of the patients is one or two

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -113,6 +114,12 @@ def test_what_does_not_fit_is_named_with_its_place(change, message):
 def test_what_is_not_declared_may_hold_anything():
     document = schemas.parse_json(b'{"anything": [NaN, -Infinity, 1e400]}', PATH)
     assert json.dumps(schemas.from_json(Whole, GOOD | document, PATH).anything) == "[NaN, -Infinity, Infinity]"
+
+
+def test_nan_is_stored_as_missing_and_numpy_as_numbers():
+    record = {"a": float("nan"), "b": [np.float64("nan"), np.float32(0.5), np.int64(3)], "c": np.array([[1.0, np.nan]])}
+    stored = json.dumps(schemas.to_json(record), allow_nan=False)
+    assert json.loads(stored) == {"a": None, "b": [None, 0.5, 3], "c": [[1.0, None]]}
 
 
 def test_settings_have_known_names():

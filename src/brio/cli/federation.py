@@ -92,6 +92,15 @@ def answer(
         settings.Count | None,
         "First answer only: minimum number of this site's participants in each class; 10 by default.",
     ] = None,
+    agree_further_question: Annotated[
+        bool,
+        "First answer only: agree to answers that, together with earlier ones about these scans, give away sums over "
+        "fewer than ten participants.",
+    ] = False,
+    answered: Annotated[
+        Path | None,
+        "Folder that records which scans have answered which questions, for all projects; by default one of this user.",
+    ] = None,
 ) -> None:
     """Answer a request with sums over the scans of this site, and describe what the answer contains.
 
@@ -107,10 +116,12 @@ def answer(
         "vectors": vectors,
         "leave_out": agree_leave_out or None,
         "least_per_class": least_per_class,
+        "further_question": agree_further_question or None,
     }
     agreed = {name: value for name, value in given.items() if value is not None}
     record = cohort / RECORDS / asked.terms.project
-    made = answer_and_record(path, Cohort.load(cohort), record, Agreement(**agreed) if agreed else None)
+    agreement = Agreement(**agreed) if agreed else None
+    made = answer_and_record(path, Cohort.load(cohort), record, agreement, answered, say)
     out = out or (request / ANSWERS if request.is_dir() else path.parent) / name_answer(made)
     write_message(out, made)
     say(describe_message(made))

@@ -10,9 +10,10 @@ Wang, Roosta, Xu & Mahoney 2018, GIANT). The best point in the span of all avera
 with A'A.
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
+from msgspec import Meta
 from scipy.special import logit as to_logit
 
 
@@ -58,20 +59,27 @@ def find_best_point(V: np.ndarray, Q: np.ndarray, c: np.ndarray, penalty: float)
     return Point(w, c - product - penalty * w, product)
 
 
+LARGEST = 1e9
+Finite = Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
+"""A margin, or a coefficient of margins."""
+Size = Annotated[float, Meta(ge=0, le=LARGEST)]
+
+
 class Spread(NamedTuple):
     """Sums over the margins of a site under a model that has not seen its scans; they add up over sites.
 
     With n_0 and n_1 scans of each class, m_0 and m_1 their mean margins.
     """
 
-    pairs: float  # n_0 n_1 / n
-    gap: float  # n_0 n_1 / n (m_1 - m_0)
-    within: float  # squared distances from the mean of the own class
-    freedom: float  # n - 2
+    pairs: Size  # n_0 n_1 / n
+    gap: Finite  # n_0 n_1 / n (m_1 - m_0)
+    within: Size  # squared distances from the mean of the own class
+    freedom: Size  # n - 2
 
-    def is_possible(self, n: int) -> bool:
-        """Whether n scans can have margins with this spread."""
-        return bool(0 < self.pairs <= n / 4 and self.within >= 0 and self.freedom == n - 2)
+    def is_possible(self, n: int, n_sites: int = 1, squares: float = np.inf) -> bool:
+        """Whether n scans of some sites can have margins with this spread, and at most this sum of squares."""
+        is_possible = 0 < self.pairs <= n / 4 and self.within >= 0 and self.freedom == n - 2 * n_sites
+        return bool(is_possible and self.within + self.gap**2 / self.pairs <= squares)
 
 
 def measure_spread(margin: np.ndarray, label: np.ndarray) -> Spread:
@@ -84,7 +92,9 @@ def measure_spread(margin: np.ndarray, label: np.ndarray) -> Spread:
 
 
 LEAST_SLOPE = 0.1
-"""Lower bound of the slope, as for models of one cohort."""
+"""Lower bound of the slope, as for models of one cohort; also the slope if each class has one scan at every site."""
+SMALLEST_SHARE = 1e-6
+"""Lower bound of the variance within the classes, relative to the squared distance between them."""
 
 
 def calibrate(spread: Spread, scale: float, variance: float, share: float) -> tuple[float, float]:
@@ -95,5 +105,7 @@ def calibrate(spread: Spread, scale: float, variance: float, share: float) -> tu
     ``variance`` is their variance over all scans. ``share`` is the share of patients, which the mean probability is set
     to equal (probit approximation of the logistic function: MacKay 1992).
     """
-    slope = max(LEAST_SLOPE, spread.gap / spread.pairs / max(spread.within / spread.freedom, 1e-300)) / scale
+    distance = spread.gap / spread.pairs
+    variance_within = max(spread.within / max(spread.freedom, 1.0), SMALLEST_SHARE * distance**2, 1e-300)
+    slope = max(LEAST_SLOPE, distance / variance_within if spread.freedom else 0.0) / scale
     return slope, float(to_logit(share) * np.sqrt(1 + np.pi / 8 * slope**2 * variance))

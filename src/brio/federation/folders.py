@@ -1,11 +1,18 @@
 """Folders of a project: the coordinator's folder, and the record that each site keeps next to its cohort.
 
 A site answers a request only if it follows from the previous request and this site's answer to it. A repeated request
-gets the same answer. Refusals depend on counts, agreements and requests, never on the values of scans.
+gets the same answer. Refusals depend on counts, agreements, requests and earlier questions, and on whether the mean
+connectome is like that of the other sites.
+
+Questions are a budget of the scans, wherever they are imported: a folder outside of all cohorts records the hashes and
+classes of the scans of every answer.
 """
 
+import hashlib
 import json
-from collections.abc import Sequence
+import os
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,14 +20,18 @@ from typing import Any
 from urllib.parse import quote
 
 from ..cohort import Cohort
+from ..cohort.scans import index_participants
 from ..errors import BrioError
-from ..schemas import StoredCount, from_json, parse_json, read_bounded
+from ..formatting import format_count
+from ..models.known_scans import hash_scans
+from ..schemas import StoredCount, StoredLabel, StoredPositiveCount, from_json, parse_json, read_bounded, to_json
 from ..storage import create_whole_folder, lock_folder, write_atomically
-from .coordinator import combine, start
-from .messages import ALL, Answer, Request, Terms, describe_message, digest, read_message, write_message
+from .coordinator import LEAST_ALIKE, NOT_ALIKE, check_sums, combine, compare_means, start, subtract
+from .messages import ALL, FEWEST, Answer, Request, Terms, describe_message, digest, read_message, write_message
 
 MODEL, SCORES, ANSWERS = "model", "scores", "answers"
 RECORDS, AGREEMENT, LOG = "federation", "agreement.json", "log.md"
+_LARGEST_QUESTION = 1 << 28
 SCANS_FOR_EACH_VECTOR = 4
 """A site with fewer scans does not answer: as many vectors as scans would reveal the scans, except for a rotation."""
 _RESTORE = "restore it from a copy of the cohort"
@@ -89,9 +100,27 @@ def combine_project(folder: Path, given: Sequence[Path] = ()) -> Path:
 class Agreement:
     """The terms that a site agrees to before its first answer."""
 
-    vectors: StoredCount = 4  # most requests with a vector that it answers, over all models and projects of a cohort
+    vectors: StoredCount = 4  # most requests with a vector that it answers, over all models and projects of its scans
     leave_out: bool = False  # that sites are left out in turn, so that each can compute the sums of every other one
-    least_per_class: StoredCount = 10  # fewest participants of each class for which it answers
+    least_per_class: StoredPositiveCount = 10  # fewest participants of each class for which it answers
+    further_question: bool = False  # that answers to several questions about its scans single out few participants
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question that was answered from some scans, as it is recorded for all projects of these scans."""
+
+    project: str
+    request: str  # digest of the first request of the project
+    classes: tuple[str, str]
+    needed: StoredCount  # requests with a vector
+    scans: dict[str, tuple[StoredLabel, StoredCount]]  # class and number of the participant, by hash of the frames
+
+    @property
+    def digest(self) -> str:
+        """Hash of the scans and their classes."""
+        labels = sorted((scan, label) for scan, (label, _) in self.scans.items())
+        return hashlib.sha256(json.dumps(labels).encode()).hexdigest()
 
 
 def answer(request: Request, cohort: Cohort, least_per_class: int = 10) -> Answer:
@@ -101,23 +130,50 @@ def answer(request: Request, cohort: Cohort, least_per_class: int = 10) -> Answe
     return Site(request.terms, cohort, least_per_class).answer(request)
 
 
-def answer_and_record(path: Path, cohort: Cohort, record: Path, agreement: Agreement | None = None) -> Answer:
-    """Answer the request in a file, and record the request, the answer, the agreement and a log in a folder."""
+def answer_and_record(
+    path: Path,
+    cohort: Cohort,
+    record: Path,
+    agreement: Agreement | None = None,
+    answered: Path | None = None,
+    say: Callable[[str], object] = lambda text: None,
+) -> Answer:
+    """Answer the request in a file, and record the request, the answer, the agreement and a log in a folder.
+
+    Which scans have answered which question is recorded in the folder ``answered``, by default one of this user.
+    """
+    from .site import Site  # needs torch
+
     request = read_message(path, Request)
     with lock_folder(record):
         agreed, out = _settle_agreement(record, request, agreement), record / f"answer-{request.round + 1}.brio"
         _check_follows(record, request, path)
-        _check_agreed(record, request, agreed, len(cohort))
+        _check_evaluation(request, agreed)
         if out.exists():
             return read_message(out, Answer)
-        made, log, now = answer(request, cohort, agreed.least_per_class), record / LOG, datetime.now(UTC)
+        site = Site(request.terms, cohort, agreed.least_per_class)
+        first = read_message(record / name_request(0), Request) if request.round else request
+        question = _describe_question(first, request, site.cohort)
+        if request.round and _read_agreement(record / AGREEMENT).get("scans") != question.digest:
+            problem = "has other scans or labels than before; give the scans with which the first request was answered"
+            raise BrioError(f"{cohort.name}: {problem}")
+        made, log, now = site.answer(request), record / LOG, datetime.now(UTC)
+        ledger = answered or find_answered()
+        with lock_folder(ledger, wait=60.0):
+            given_away = _check_budget(request, question, len(site.cohort), agreed, ledger)
+            name = f"{question.request[:16]}-{question.digest[:16]}.json"
+            write_atomically(ledger / name, json.dumps(to_json(question)) + "\n")
+        if given_away:
+            say(f"warning: {given_away}")
         title = f"## Round {request.round + 1}, "
-        options = json.dumps(asdict(agreed) | {"needed": request.n_vectors, "cohort": cohort.fingerprint}, indent=1)
-        first = f"# Answers to '{request.terms.project}'\n\nAgreed to: {options}\n\n{describe_message(request)}"
-        earlier = log.read_text(encoding="utf-8").partition(title)[0].rstrip() if log.exists() else first
+        own = {"needed": question.needed, "cohort": cohort.fingerprint, "scans": question.digest}
+        options = json.dumps(asdict(agreed) | own, indent=1)
+        head = f"# Answers to '{request.terms.project}'\n\nAgreed to: {options}\n\n{describe_message(request)}"
+        earlier = log.read_text(encoding="utf-8").partition(title)[0].rstrip() if log.exists() else head
+        parts = [earlier, f"{title}{now:%Y-%m-%d %H:%M} UTC", given_away, describe_message(made)]
         write_atomically(record / AGREEMENT, options + "\n")
         write_message(record / name_request(request.round), request)
-        write_atomically(log, f"{earlier}\n\n{title}{now:%Y-%m-%d %H:%M} UTC\n\n{describe_message(made)}\n")
+        write_atomically(log, "\n\n".join(filter(None, parts)) + "\n")
         write_message(out, made)
     return made
 
@@ -131,18 +187,18 @@ def _settle_agreement(record: Path, request: Request, agreement: Agreement | Non
     if agreement not in (None, stored):
         raise BrioError(
             f"{path}: what this site agreed to in its first answer cannot be changed; leave out --vectors, "
-            "--agree-leave-out and --least-per-class"
+            "--agree-leave-out, --least-per-class and --agree-further-question"
         )
     return stored
 
 
 def _read_agreement(path: Path) -> dict[str, Any]:
-    """Read what a site agreed to, and under ``needed`` the requests with a vector of the project."""
+    """Read what a site agreed to, and under ``scans`` the hash of its scans and their classes."""
     return parse_json(read_bounded(path, 1 << 16, _RESTORE), path, _RESTORE)
 
 
 def _check_follows(record: Path, request: Request, path: Path) -> None:
-    """Refuse a request that does not follow from the one before, as this site answered it."""
+    """Refuse a request that does not follow from the one before, as this site answered it, or whose sums cannot be."""
     expected, problem = request, "does not follow from the previous request and this site's answer to it"
     if (own := record / name_request(request.round)).exists():
         expected, problem = read_message(own, Request), "differs from the request answered here for this round"
@@ -155,33 +211,117 @@ def _check_follows(record: Path, request: Request, path: Path) -> None:
         newest = {model: rounds[-1] for model, rounds in request.shown.items()}
         answers = request.answers | {answered.site: digest(answered)}
         expected = before.advance(before.sites or request.sites, answers, newest)
+        if digest(expected) == digest(request):
+            try:
+                _check_others(before, request, answered)
+            except BrioError as error:
+                expected, problem = before, f"has sums over the other sites that cannot be right: {error}"
     if digest(expected) != digest(request):
         raise BrioError(f"{path}: {problem}; no answer was written. Ask the coordinator for an explanation")
 
 
-def _check_agreed(record: Path, request: Request, agreed: Agreement, n_scans: int) -> None:
-    """Refuse what a site has not agreed to, or what would give its scans away, before anything is computed."""
-    project, needed = request.terms.project, request.n_vectors
+def _check_others(before: Request, request: Request, answered: Answer) -> None:
+    """Refuse sums from which this site's answer can be subtracted, but leaves what no scans of other sites give."""
+    for model, rounds in request.shown.items():
+        own = answered.sums.get(model if before.round else ALL)
+        others = rounds[-1] if own is None or model == answered.site else subtract(rounds[-1], own)
+        counts = [sum(n) for name, n in request.sites.items() if name not in (model, answered.site)]
+        check_sums(before, model, others, sum(counts), len(counts))
+        if not before.round and compare_means(answered.sums[ALL], others) < LEAST_ALIKE:
+            raise BrioError(NOT_ALIKE.replace("its", "this site's", 1))
+
+
+def _check_evaluation(request: Request, agreed: Agreement) -> None:
+    """Refuse an evaluation that a site has not agreed to."""
     if request.terms.leaves_sites_out and not agreed.leave_out:
         raise BrioError(
-            f"project '{project}' leaves out each site in turn, which reveals more about a site; to allow it, give "
-            "--agree-leave-out"
+            f"project '{request.terms.project}' leaves out each site in turn, which reveals more about a site; to "
+            "allow it, give --agree-leave-out"
         )
-    first = record / "answer-1.brio"
-    others = {*record.parent.glob(f"*/{AGREEMENT}")} - {record / AGREEMENT}
-    given = sum(_read_agreement(one).get("needed", 0) for one in others)
-    if needed + given > agreed.vectors:
+
+
+def find_answered() -> Path:
+    """Find the folder of this user that records the questions that were answered."""
+    try:
+        state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    except RuntimeError:
+        raise BrioError(
+            "this user has no home folder to record answered questions in; name one with --answered"
+        ) from None
+    return state / "brio" / "answered-questions"
+
+
+def _describe_question(first: Request, request: Request, cohort: Cohort) -> Question:
+    """Describe a question and the scans that answer it; a joined scan counts with the sessions that it consists of."""
+    numbers = index_participants(cohort.participant_ids)[1].tolist()
+    scans = {
+        one: (int(label), number)
+        for hashes, label, number in zip(hash_scans(cohort), cohort.labels, numbers, strict=True)
+        for one in hashes
+    }
+    return Question(first.terms.project, digest(first), cohort.classes, request.n_vectors, scans)
+
+
+def _check_budget(request: Request, own: Question, n_scans: int, agreed: Agreement, ledger: Path) -> str:
+    """Refuse more vectors than agreed to, and a question that singles out participants; return what it gives away."""
+    lost, stored = "restore it from a copy", []
+    for path in sorted(ledger.glob("*.json")):
+        document = parse_json(read_bounded(path, _LARGEST_QUESTION, lost), path, lost)
+        stored.append(from_json(Question, document, path, lost))
+    others = [one for one in stored if (one.request, one.digest) != (own.request, own.digest)]
+    given = sum(one.needed for one in others if one.scans.keys() & own.scans.keys())
+    needed, project = own.needed + given, f"project '{own.project}'"
+    if needed > agreed.vectors:
         more = f" in addition to the {given} of other projects" if given else ""
-        why = f"needs {needed} requests with a vector{more}, but this site answers at most {agreed.vectors}"
-        remedy = f"to agree, give --vectors {needed + given} with the first answer"
-        if first.exists():
+        why = f"needs {own.needed} requests with a vector{more}, but this site answers at most {agreed.vectors}"
+        remedy = f"to agree, give --vectors {needed} with the first answer"
+        if request.round:
             remedy = "this number cannot be changed after the first answer; ask for a new project"
-        raise BrioError(f"project '{project}' {why}; {remedy}")
-    if first.exists():  # without those that audit and question leave out
-        n_scans = int(read_message(first, Answer).sums[ALL]["n"].sum())
-    if SCANS_FOR_EACH_VECTOR * (needed + given) > n_scans:
-        least = f"at least {SCANS_FOR_EACH_VECTOR * (needed + given)} scans, but this site has {n_scans}"
+        raise BrioError(f"{project} {why}; {remedy}")
+    if SCANS_FOR_EACH_VECTOR * needed > n_scans:
+        least = f"at least {SCANS_FOR_EACH_VECTOR * needed} scans, but this site has {n_scans}"
         others_too = f" ({given} of them in other projects)" if given else ""
-        why = f"{needed + given} requests with a vector{others_too} need {least}"
         remedy = "an evaluation by site models, or for fewer" if request.terms.leaves_sites_out else "fewer"
-        raise BrioError(f"project '{project}': {why}; ask for {remedy} iterations")
+        raise BrioError(
+            f"{project}: {needed} requests with a vector{others_too} need {least}; ask for {remedy} iterations"
+        )
+    if len(others) < len(stored) or not (groups := find_small_groups(own, others)):  # or was allowed before
+        return ""
+    why = f"together with earlier answers about these scans, its answers give away sums over {'; '.join(groups)}"
+    if not agreed.further_question:
+        raise BrioError(f"{project}: {why}; to allow it, give --agree-further-question with the first answer")
+    return f"{project}: {why}"
+
+
+def find_small_groups(own: Question, others: Sequence[Question]) -> list[str]:
+    """Describe the groups of fewer than ten participants whose sums follow from answers to several questions.
+
+    The answers to a question give the sums of each class. From the sums of several questions follow only sums over
+    participants who have the same class in each (or are left out), as long as all such groups are large. Between two
+    questions, as many must change from either class to the other, since few changes would be seen in the difference.
+    """
+    known, related = set(own.scans), [own]
+    while more := [one for one in others if one not in related and known & one.scans.keys()]:
+        related += more
+        known.update(*(one.scans for one in more))
+    if len(related) == 1:
+        return []
+    people: dict[Any, list[set[int]]] = defaultdict(lambda: [set() for _ in related])
+    for scan in known:
+        held = [one.scans.get(scan) for one in related]
+        for found, one in zip(people[tuple(one and one[0] for one in held)], held, strict=True):
+            found |= {one[1]} if one else set()
+    sizes = {group: min(len(found) for found in counted if found) for group, counted in people.items()}
+    earlier = Counter(group[1:] for group in sizes)  # groups that were large enough, or were given away already
+    small = {k for k, n in sizes.items() if n < FEWEST and (earlier[k[1:]] > 1 or set(k[1:]) == {None})}
+    for i in range(1, len(related)):
+        ways = [[k for k in sizes if (k[0], k[i]) == way] for way in ((0, 1), (1, 0))]
+        if any(ways) and min(len(set().union(*(people[k][0] for k in way))) for way in ways) < FEWEST:
+            small.update(*ways)
+    described = []
+    for group in sorted(small, key=lambda k: (sizes[k], str(k))):
+        words = ["left out" if k is None else one.classes[k] for k, one in zip(group, related, strict=True)]
+        places = ["here", *(f"in project '{one.project}'" for one in related[1:])]
+        told = ", ".join(f"{word} {place}" for word, place in zip(words, places, strict=True))
+        described.append(f"{format_count(sizes[group], 'participant')} ({told})")
+    return described

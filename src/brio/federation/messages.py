@@ -18,27 +18,33 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from ..cohort import Atlas
-from ..cohort.values import refuse_unsafe_names
+from ..cohort.values import parse_number, refuse_unsafe_names
 from ..errors import BrioError, file_error
 from ..formatting import format_count
 from ..models.text import fill_text
-from ..schemas import StoredCount, StoredNonNegative, StoredShare, from_json, parse_json, read_bounded, to_json
-from ..settings import FederatedIterations
+from ..schemas import StoredCount, StoredShare, from_json, parse_json, read_bounded, to_json
+from ..settings import FederatedIterations, FederatedSites
 from ..storage import write_atomically
 from ..version import __version__
-from .equations import Spread
+from .equations import Finite, Size, Spread
 
 LEAST_SITES = 3
 """Fewest sites in a sum, so that no site learns the part of another by subtracting its own."""
 ALL = ""
 """Name of the model of all sites; a model that leaves out one site has the name of that site."""
+FEWEST = 10
+"""Fewest participants in a sum over a property that not all have, and beyond a quantile."""
+QUANTILES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 UNCOUNTED_ROUNDS = ("describe", "score")
 """Rounds in which a site answers for the model of all sites only; they do not count as requests with a vector."""
 NUMBERS = tomllib.loads(resources.files(__package__).joinpath("numbers.toml").read_text(encoding="utf-8"))
 _LARGEST_FILE = 1 << 30
 _SEND_AGAIN = "request the file again"
 Arrays = dict[str, np.ndarray]
-Counts = dict[str, tuple[StoredCount, StoredCount]]
+LARGEST_SITE = 1_000_000
+Scans = Annotated[int, Meta(ge=1, le=LARGEST_SITE)]
+"""Scans or participants of a class at a site."""
+Counts = dict[str, tuple[Scans, Scans]]
 
 
 @dataclass(frozen=True)
@@ -53,11 +59,17 @@ class Terms:
     penalty: Annotated[float, Meta(gt=0, le=1e6)] = 3.0  # in units of the mean squared norm of the features
     iterations: FederatedIterations = 2
     evaluation: Literal["site-models", "leave-one-site-out"] = "site-models"
-    n_sites: Annotated[int, Meta(ge=LEAST_SITES)] = LEAST_SITES  # that answer before the first round is closed
+    n_sites: FederatedSites = LEAST_SITES  # that answer before the first round is closed
     label: str | None = None  # the question, where it is not the label of the cohorts
 
     def __post_init__(self) -> None:
-        self.make_atlas()  # refuses tables without names
+        if self.make_atlas().is_unnamed:  # it refuses tables without names, too
+            problem = "the regions have no names, so no site can tell whether its own are in the same order"
+            raise BrioError(f"{problem}; give a table of regions, or import the cohort with --atlas-table")
+        value = (self.label or "").partition("=")[2]
+        if codes := [name for name in (*self.classes, value) if parse_number(name.strip()) is not None]:
+            problem = f"'{codes[0]}' is a code, which may mean patients at one site and controls at another"
+            raise BrioError(f"{problem}; name both classes by words, and import with --class-names")
 
     def make_atlas(self) -> Atlas:
         """Return the regions in the order required of all scans."""
@@ -159,8 +171,8 @@ class CalibratedScore:
     """Quality of the probabilities that a model gives to the participants of a site it was not fitted to."""
 
     n_right: StoredCount
-    brier: StoredNonNegative  # sum over participants
-    calibration: Annotated[tuple[float | None, ...], Meta(min_length=6, max_length=6)]  # Recalibration
+    brier: Size  # sum over participants
+    calibration: tuple[Finite | None, Size | None, Finite | None, Size | None, Finite | None, Size | None]
     spread: Spread
 
 
@@ -168,18 +180,33 @@ class CalibratedScore:
 class SiteScore:
     """Performance of a model at a site it has not seen. Each participant counts once (mean over scans)."""
 
-    n_controls: StoredCount
-    n_patients: StoredCount
+    n_controls: Scans
+    n_patients: Scans
     auc: StoredShare
-    variance: StoredNonNegative  # of the AUC over participants (DeLong)
-    quantiles: dict[str, float]  # of margins, those with ten participants beyond
+    variance: StoredShare | None  # of the AUC over participants (DeLong); None if a class has only one
+    quantiles: dict[str, Finite]  # of margins, those with ten participants beyond
     calibrated: CalibratedScore | None = None
 
     def __post_init__(self) -> None:
         n, own = self.n_controls + self.n_patients, self.calibrated
         is_possible = own is None or (max(own.n_right, own.brier) <= n and own.spread.is_possible(n))
-        if not (self.n_controls and self.n_patients and is_possible):
+        is_possible &= list(self.quantiles) == list_quantiles(n)
+        is_possible &= sorted(self.quantiles.values()) == list(self.quantiles.values())
+        fewest = min(self.n_controls, self.n_patients)
+        if not (fewest >= 1 and is_possible and (self.variance is None) == (fewest == 1) and self._could_vary()):
             raise BrioError("contains impossible scores")
+
+    def _could_vary(self) -> bool:
+        """Whether placement values between 0 and 1, of which the AUC is the mean, could have the variance."""
+        if not self.variance:  # all placement values of a class are equal
+            return self.variance is None or self.auc in (0, 0.5, 1)
+        largest = self.auc * (1 - self.auc) * (1 / (self.n_controls - 1) + 1 / (self.n_patients - 1))
+        return self.variance <= largest * (1 + 1e-6)
+
+
+def list_quantiles(n: int) -> list[str]:
+    """List the quantiles of the margins of n participants that have enough of them beyond."""
+    return [str(q) for q in QUANTILES if min(q, 1 - q) * n >= FEWEST]
 
 
 @dataclass(frozen=True)
@@ -203,8 +230,9 @@ def digest(message: Request | Answer) -> str:
 
 def encode(message: Request | Answer) -> bytes:
     """Encode a message with its hash as a safetensors file, which is the same for the same message."""
-    document = {"kind": type(message).__name__, "brio": __version__, **to_json(message)}
-    tree = document.pop("shown", None) or {model: [own] for model, own in document.pop("sums", {}).items()}
+    own = dict(vars(message))
+    tree = own.pop("shown", None) or {model: [sums] for model, sums in own.pop("sums", {}).items()}
+    document = {"kind": type(message).__name__, "brio": __version__, **to_json(own)}
     arrays = {
         f"{model}/{k}/{name}": np.array(values, dtype=np.float64, order="C")
         for model, rounds in sorted(tree.items())

@@ -11,7 +11,7 @@ import torch
 from ..connectome import unfold_edges
 from ..methods import make_method
 from ..methods.linear.ridge import KernelRidgeMethod
-from ..models.evidence import UNKNOWN, Estimate, Evidence, pool_recalibration
+from ..models.evidence import UNKNOWN, Estimate, Evidence, make_estimate, pool_recalibration
 from ..models.known_scans import KnownScans
 from ..models.model import Member, Model, TrainingFacts
 from ..models.patterns import Patterns
@@ -125,7 +125,7 @@ def gather_evidence(terms: Terms, scores: Mapping[str, SiteScore], fingerprint: 
         n_seeds=1,
         fingerprint=fingerprint,
         auc=Estimate(over_sites.mean, *(over_sites.interval or (None, None))),
-        pair_weighted_auc=Estimate(weighted.mean, weighted.low, weighted.high),
+        pair_weighted_auc=make_estimate(weighted.mean, weighted.low, weighted.high),
         risk=(),
         rules=(),
         n_two_class_sites=len(scores),

@@ -1,26 +1,28 @@
 """How a site answers requests from its scans."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from scipy.special import expit
 
 from ..cohort import Cohort, audit, relabel
-from ..cohort.scans import require_frames
+from ..cohort.scans import index_participants, require_frames
+from ..cohort.values import fold_value
 from ..connectome import BlockRule, Connectomes, find_live_edges, read_edges, unfold_edges
 from ..device import full_precision
 from ..errors import BrioError
 from ..formatting import format_count
 from ..models.fit import learn_interval_factor
-from ..models.model import check_atlas, check_classes
-from ..models.ranges import PARTICIPANTS_BEHIND, measure_distances, sum_facts, sum_logs
+from ..models.model import check_atlas
+from ..models.ranges import measure_distances, sum_facts, sum_logs
 from ..protocol.calibration import fit_recalibration
 from ..protocol.metrics import average_margins, count_participants, delong_covariance, placement_values
+from ..schemas import to_json
 from . import equations
-from .messages import ALL, Answer, Arrays, CalibratedScore, Request, SiteScore, Terms, digest
+from .messages import ALL, FEWEST, Answer, Arrays, CalibratedScore, Request, SiteScore, Terms, digest, list_quantiles
 from .model import build_model, make_project_method
 from .progress import Progress
-
-QUANTILES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 
 
 class Site:
@@ -32,8 +34,13 @@ class Site:
         )
         self.method = make_project_method(terms)
         check_atlas(terms.make_atlas(), cohort)
+        if cohort.atlas.is_unnamed:
+            raise BrioError(
+                f"{cohort.name}: its regions have no names, so their order cannot be checked; import the scans with "
+                "--atlas-table and a table in the order of their columns"
+            )
         asked = relabel(cohort, terms.label, 0) if terms.label else cohort
-        check_classes(terms.classes, asked, same_names=not terms.label)
+        _check_meaning(terms, asked)
         self.cohort = asked.select(audit(asked).keep & asked.labelled)
         self.label, self.scans = self.cohort.labels, np.arange(len(self.cohort))
         sites = np.unique(self.cohort.sites)
@@ -47,7 +54,7 @@ class Site:
             raise BrioError(f"{cohort.name}: has {len(sites)} sites, but each site answers for itself; {remedy}")
         self.name = str(sites[0])
         counts = [count_participants(self.cohort, self.scans[self.label == k]) for k in (0, 1)]
-        if min(counts) < least_per_class:
+        if min(counts) < max(1, least_per_class):
             zero, one = asked.classes
             found = f"{format_count(counts[0], 'participant')} of class {zero} and {counts[1]} of {one}"
             raise BrioError(
@@ -55,7 +62,13 @@ class Site:
                 "add participants, or lower --least-per-class with the first answer"
             )
         self.connectomes = Connectomes(self.cohort)
-        self.live = find_live_edges(self.connectomes.alive).cpu().numpy()
+        live = find_live_edges(self.connectomes.alive).cpu().numpy()
+        for k in (0, 1):  # a sum over fewer participants of a class than the site has agreed to is left out
+            first, member = index_participants(self.cohort.participant_ids[self.label == k])
+            known = np.zeros((len(first), live.shape[1]), dtype=bool)
+            np.logical_or.at(known, member, live[self.label == k])
+            live = live & (known.sum(0) >= min(least_per_class, FEWEST))
+        self.live = live
         with full_precision():
             features = self.method.transform(self.connectomes.full)
         self.plain = np.where(self.live, read_edges(features).double().cpu().numpy(), 0.0)
@@ -112,7 +125,7 @@ class Site:
         mean = unfold_edges(torch.from_numpy(progress.mean), self.cohort.n_rois)
         distance = measure_distances(self.connectomes, self.scans, mean[None])[:, 0]
         models = own / max(float(np.linalg.norm(own)), 1e-300) * len(A) / progress.n_all
-        return {"labels": labels, "models": models, "distance": sum_logs(distance)}
+        return {"labels": labels, "models": models, "distance": sum_logs(distance, self.cohort.participant_ids)}
 
     def multiply(self, progress: Progress) -> Arrays:
         """Answer with A_e'A_e v for the newest direction v."""
@@ -156,18 +169,36 @@ class Site:
         if is_left_out:
             slope, intercept = progress.calibrate()
             logit = slope * margin + intercept
+            found: Any = (v if abs(v) <= equations.LARGEST else None for v in fit_recalibration(label, logit))
             calibrated = CalibratedScore(
                 n_right=int(((logit > 0) == label).sum()),
                 brier=float(((expit(logit) - label) ** 2).sum()),
-                calibration=tuple(v if np.isfinite(v) else None for v in fit_recalibration(label, logit)),
+                calibration=tuple(found),
                 spread=equations.measure_spread(margin, label),
             )
-        inner = [q for q in QUANTILES if min(q, 1 - q) * len(margin) >= PARTICIPANTS_BEHIND]
         return SiteScore(
             n_controls=int((label == 0).sum()),
             n_patients=int(label.sum()),
             auc=float(auc[0]),
-            variance=float(covariance[0, 0]),
-            quantiles={str(q): float(np.quantile(margin, q)) for q in inner},
+            variance=to_json(covariance[0, 0]),
+            quantiles={q: float(np.quantile(margin, float(q))) for q in list_quantiles(len(margin))},
             calibrated=calibrated,
         )
+
+
+def _check_meaning(terms: Terms, cohort: Cohort) -> None:
+    """Refuse labels unless the classes have the names of a project, in its order; or are those of a comparison."""
+    if terms.label and ">" in terms.label:  # each class may be called what it likes
+        return
+    column = (terms.label or "").partition("=")[0].strip()
+    for k, name in enumerate(terms.classes):
+        meant = {fold_value(cohort.classes[k])}
+        if terms.label:
+            values = {fold_value(value) for value in cohort.participants[column][cohort.labels == k]}
+            meant |= values if len(values) == 1 else set()
+        if fold_value(name) not in meant:
+            found = f"label {k} is '{cohort.classes[k]}' here, but '{name}' in project '{terms.project}'"
+            remedy = f"if they mean the same, import the scans with --class-names {','.join(terms.classes)}"
+            if terms.label:
+                remedy = "if they mean the same, write the same word in the table, and import again"
+            raise BrioError(f"{cohort.name}: {found}; {remedy}")

@@ -18,7 +18,7 @@ from .. import draws
 from ..connectome import Connectomes
 from ..protocol import Fold, auc, make_training_fold
 from ..protocol.folds import assign_stratified_folds
-from ..schemas import StoredCount, StoredShare
+from ..schemas import StoredCount, StoredShare, to_json
 from ..training import FittedRun, Method, Run
 
 MEASURED = "measured_attacks.csv"
@@ -33,8 +33,8 @@ class MeasuredAttacks:
     n_scans: StoredCount  # of the cohort, both halves
     n_sites: StoredCount
     membership: StoredShare
-    diagnosis_in: StoredShare  # AUC of the margin for the label, of scans in the training set and of others
-    diagnosis_out: StoredShare
+    diagnosis_in: StoredShare | None  # AUC of the margin for the label, of scans in the training set and of others
+    diagnosis_out: StoredShare | None
     rows_diagnosis: StoredShare | None = None
     rows_recognised: StoredCount | None = None
     rows: StoredCount | None = None
@@ -63,7 +63,7 @@ def measure_attacks(
         usable = np.flatnonzero(~np.isin(cohort.sites, fold.one_class_sites))
         scores.append(_attack(method, run, connectomes, usable, inside[usable]))
     n_sites = len(np.unique(cohort.sites))
-    return MeasuredAttacks(method.name, name, len(cohort), n_sites, *np.mean(scores, axis=0).tolist())
+    return MeasuredAttacks(method.name, name, len(cohort), n_sites, *to_json(np.mean(scores, axis=0)))
 
 
 def _attack(

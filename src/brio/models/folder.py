@@ -157,7 +157,7 @@ def _write_record(model: Model) -> str:
         ),
         **{name: getattr(model, name) for name in _OF_MODEL},
     )
-    return json.dumps(to_json(record), indent=1, allow_nan=False, default=lambda value: value.tolist()) + "\n"
+    return json.dumps(to_json(record), indent=1, allow_nan=False) + "\n"
 
 
 def write_card(model: Model) -> str:

@@ -29,18 +29,18 @@ class KnownScans:
     def recognise(self, cohort: Cohort) -> np.ndarray:
         """Return which scans of a cohort are among these, or share a session with them. Shape [N], bool."""
         known = set(self.digests)
-        scans = _hash_scans(cohort)
+        scans = hash_scans(cohort)
         return np.array([any(_shorten(self.salt, one) in known for one in hashes) for hashes in scans], dtype=bool)
 
 
 def list_known_scans(cohort: Cohort) -> KnownScans:
     """List the digests of all scans of a cohort."""
-    scans = _hash_scans(cohort)
+    scans = hash_scans(cohort)
     salt = hashlib.sha256("".join(sorted(hashes[0] for hashes in scans)).encode()).hexdigest()[: 2 * DIGITS]
     return KnownScans(salt, tuple(sorted(_shorten(salt, one) for hashes in scans for one in hashes)))
 
 
-def _hash_scans(cohort: Cohort) -> list[list[str]]:
+def hash_scans(cohort: Cohort) -> list[list[str]]:
     """Hash each scan, then the sessions from which it was joined."""
     parts = find_joined_scans(cohort.provenance)
     hashes = (hash_scan(cohort.scan(i)) for i in range(len(cohort)))

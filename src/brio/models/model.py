@@ -13,7 +13,6 @@ from torch import Tensor
 
 from .. import draws
 from ..cohort import Atlas, Cohort
-from ..cohort.cohort import UNNAMED_CLASSES
 from ..cohort.covariates import ClassNames
 from ..cohort.values import compare_classes
 from ..connectome import BlockRule, Connectomes, HarmonisationRule, HarmonisedConnectomes, Harmoniser
@@ -272,13 +271,9 @@ def _advise_on_number(atlas: Atlas, cohort: Cohort, theirs: list[str], own: list
     return elsewhere
 
 
-def check_classes(classes: tuple[str, str], cohort: Cohort, same_names: bool = False) -> None:
-    """Refuse labelled scans whose classes are swapped or, if the names must match, have other names."""
+def check_classes(classes: tuple[str, str], cohort: Cohort) -> None:
+    """Refuse labelled scans whose classes are swapped."""
     compared = compare_classes(cohort.classes, classes)
-    if same_names and compared == "other" and cohort.classes != UNNAMED_CLASSES:
-        found = f"its classes are {' and '.join(cohort.classes)}, but {' and '.join(classes)} are expected"
-        names = ",".join(classes)
-        raise BrioError(f"{cohort.name}: {found}; if they mean the same, import the scans with --class-names {names}")
     controls = {ClassNames(*pair).controls for pair in (cohort.classes, classes)} - {None}
     if cohort.labelled.any() and (compared == "swapped" or (compared == "other" and len(controls) == 2)):
         zero, one = cohort.classes

@@ -145,13 +145,19 @@ def sum_facts(connectomes: Connectomes) -> np.ndarray:
 
     Returns one row per quantity: number, sum and sum of squares. Shape [5, 3].
     """
-    facts = _describe_scans(connectomes)
-    return np.stack([sum_logs(facts[name].to_numpy(dtype=float) + (name == "dead_rois")) for name in FACTS])
+    facts, ids = _describe_scans(connectomes), connectomes.cohort.participant_ids
+    return np.stack([sum_logs(facts[name].to_numpy(dtype=float) + (name == "dead_rois"), ids) for name in FACTS])
 
 
-def sum_logs(values: np.ndarray) -> np.ndarray:
-    """Return number, sum and sum of squares of the logarithms of known values. Shapes: values [n]; returns [3]."""
-    logs = np.log(np.maximum(values[np.isfinite(values)], 1e-6))
+def sum_logs(values: np.ndarray, participant_ids: np.ndarray) -> np.ndarray:
+    """Return number, sum and sum of squares of the logarithms of known values; zeros if too few participants have one.
+
+    Shapes: values [n], participant_ids [n]; returns [3].
+    """
+    known = np.isfinite(values)
+    if len(np.unique(participant_ids[known])) < PARTICIPANTS_BEHIND:
+        return np.zeros(3)
+    logs = np.log(np.maximum(values[known], 1e-6))
     return np.array([len(logs), logs.sum(), (logs**2).sum()])
 
 

@@ -153,7 +153,7 @@ def _check_document(value: Any, levels: int, check_text: bool) -> None:
 
 
 def to_json(record: Any) -> Any:
-    """Turn a record, and the records in it, into plain dictionaries and lists."""
+    """Turn a record, and the records in it, into plain dictionaries, lists and numbers; NaN becomes None."""
     if dataclasses.is_dataclass(record) and not isinstance(record, type):
         return {
             f.name: to_json(value)
@@ -164,7 +164,9 @@ def to_json(record: Any) -> Any:
         return {str(key): to_json(value) for key, value in record.items()}
     if isinstance(record, list | tuple):
         return [to_json(value) for value in record]
-    return record
+    if isinstance(record, np.ndarray | np.generic):
+        return to_json(record.tolist())
+    return None if isinstance(record, float) and math.isnan(record) else record
 
 
 def from_json(kind: type[T], document: Any, path: Path, remedy: str = REPEAT_JOB, place: str = "") -> T:
@@ -205,7 +207,8 @@ def _explain_misfit(kind: Any, document: Any, message: str, place: str) -> str:
             key, inner = _find_misfit(kind, document, value, message), outer.value_type
         elif index:
             key = int(index)
-            inner = outer.item_types[key] if isinstance(outer, kinds.TupleType) else outer.item_type
+            inner = outer.item_types[key] if isinstance(outer, kinds.TupleType) else getattr(outer, "item_type", None)
+            inner = outer.fields[key].type if isinstance(outer, kinds.NamedTupleType) else inner
         else:
             inner = next(field.type for field in outer.fields if field.name == name)
         types, value, place = list_kinds(inner), value[key], f"{place}[{key}]" if index.isdigit() else _join(place, key)

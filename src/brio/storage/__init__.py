@@ -372,8 +372,10 @@ LOCK = ".lock"
 
 
 @contextmanager
-def lock_folder(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path, wait: float = 0.0) -> Iterator[None]:
     """Reserve a folder for this process, because two processes that write to it would undo each other's work.
+
+    Another process that has it is given ``wait`` seconds to finish.
 
     The folder is made if it is missing. The lock file stays in it; the lock ends with its process, even if that is
     killed. If the block fails before anything else was written, folder and lock file are removed again.
@@ -385,7 +387,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
     try:
         with explain_failure(folder / LOCK):
             try:
-                lock.acquire(blocking=False)
+                lock.acquire(timeout=wait, blocking=wait > 0)
             except Timeout:  # an OSError, but nothing that cannot be written
                 raise BrioError(
                     f"{folder}: another brio process is using this folder; wait or choose another --out"
