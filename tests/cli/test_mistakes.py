@@ -81,7 +81,7 @@ MISTAKES = [
     ("run --config nowhere.toml", "nowhere.toml: cannot be read (No such file or directory); 'brio config COMMAND'"),
     (
         "run --config scans",
-        "brio: scans: is not a TOML file of at most 1 MiB; 'brio config COMMAND' prints a file to start from\n",
+        "brio: scans: is not a TOML file of at most 128 KiB; 'brio config COMMAND' prints a file to start from\n",
     ),
     (f"{RUN} --engine cloud", "engine 'cloud' is unknown"),
     (f"{RUN} --engine dask --shard 1/2", "--shard cannot be used with --engine dask; leave out --shard"),
