@@ -3,6 +3,7 @@
 import importlib
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from brio import storage
 from brio.storage import reserve_name
 
 application = importlib.import_module("brio.cli.app")  # brio.cli has an object of the same name
@@ -67,6 +69,39 @@ def test_a_job_with_a_report_names_its_table_figure_and_page(brio, here):
     for name in ("table.md", "sites.png", "report.html"):
         assert (here / "job2" / name).stat().st_size > 0
         assert str(Path("job2") / name) in said.out
+
+
+WITH_OUT = {
+    "simulate": "simulate --sites 2 --per-class 2 --rois 8",
+    "select": "select cohort --where age>0",
+    "run": "run cohort --method ridge --fold site01 --device cpu --quiet",
+    "fit": "fit cohort --method gcn --set epochs=1 --checkpoint-every 100 --device cpu --quiet",
+    "report": "report job",
+    "compare": "compare job job2",
+    "study": "study subgroups cohort --method ridge --fold site01 --seeds 1 --device cpu --quiet",
+    "federate": "federate start --rois cohort --classes control,patient --sites 3",
+}
+LONG_NAMES = {"240": "o" * 240, "as long as can be": "o" * 255, "accents": "é" * 127, "spaces": "my project (2) é"}
+
+
+@pytest.mark.parametrize("name", LONG_NAMES.values(), ids=LONG_NAMES)
+@pytest.mark.parametrize("words", WITH_OUT.values(), ids=WITH_OUT)
+def test_a_long_name_of_out_works_in_every_command(brio, here, undrawn, words, name):
+    shutil.copytree("job", "job2")
+    before = {path.name for path in here.iterdir()}
+    brio(*words.split(), "--out", name).succeed()
+    left = {path.name for path in here.iterdir()} - before
+    assert name in left
+    assert len(left) == (3 if words.startswith("report") else 1)  # with its references and its card
+
+
+def test_a_name_that_no_disk_takes_is_refused_before_the_work(brio, here, tmp_path):
+    for name in ("o" * 256, "é" * 128):
+        assert "255 bytes" in brio("simulate", "--out", name).refuse_in_a_line()
+    assert storage.name_beside(tmp_path / "scans", ".extracted") == tmp_path / "scans.extracted"
+    beside = {storage.name_beside(tmp_path / f"{'é' * 120}{k}{'a' * 14}", ".extracted").name for k in (1, 2)}
+    assert len(beside) == 2
+    assert all(len(os.fsencode(name)) <= 255 and name.endswith(".extracted") for name in beside)
 
 
 # ---------------------------------------------------------------- streams and signals, in a process of its own

@@ -4,7 +4,10 @@ A site answers a request only if it follows from the previous request and this s
 gets the same answer. Refusals depend on counts, agreements and requests, never on the values of scans.
 """
 
+import hashlib
 import json
+import os
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -34,6 +37,15 @@ def name_request(number: int) -> str:
 def name_answer(answer: Answer) -> str:
     """Name the file of an answer by the number of its round and the site."""
     return f"answer-{answer.round + 1}-{quote(answer.site, safe='')}.brio"
+
+
+def name_project(folder: Path) -> str:
+    """Name a project like its folder; a hash tells apart what messages have no room or letters for."""
+    name = folder.name
+    if re.fullmatch(r"[A-Za-z0-9][\w.-]{0,59}", name):
+        return name
+    plain = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:51]
+    return f"{plain or 'project'}-{hashlib.sha256(os.fsencode(name)).hexdigest()[:8]}"
 
 
 def start_project(folder: Path, terms: Terms) -> Path:
