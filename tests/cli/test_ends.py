@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -160,6 +161,35 @@ program.main()
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stderr) == (143, "brio: terminated; run the same command again\n")
+
+
+BROKEN = {
+    "torch": "raise OSError('libtorch_cpu.so: cannot open shared object file')",
+    "numpy": "try: import numpy.gone\nexcept ImportError as error: raise ImportError('IMPORTANT: READ THIS') from error",
+    "msgspec": "raise MemoryError",
+    "rich": "raise RuntimeError('no\\nterminal')",
+    "scipy": "from math import nothing",
+    "safetensors": "import nothing_of_this_name",
+    "pandas": "print(",
+}
+
+
+@pytest.mark.parametrize("library", BROKEN)
+def test_a_library_that_cannot_be_loaded_is_one_line(here, tmp_path, library):
+    (tmp_path / "broken" / library).mkdir(parents=True)
+    (tmp_path / "broken" / library / "__init__.py").write_text(BROKEN[library])
+    line = 'PYTHONPATH="$PWD/../broken:$PYTHONPATH" brio run cohort --method logistic --device cpu --out new'
+    ended = start(line, cwd=here)
+    assert ended.returncode == 2, ended.stderr
+    assert re.fullmatch(rf"brio: ({library}|a library) cannot be loaded \(.*\n", ended.stderr)
+    assert not (here / "new").exists()
+
+
+@pytest.mark.parametrize("limit", [150_000, 400_000])  # kB: libraries are not all mapped
+def test_a_limit_of_memory_in_which_no_library_has_room_is_one_line(here, limit):
+    ended = start(f"ulimit -v {limit}; OMP_NUM_THREADS=1 brio run cohort --method ridge --device cpu --out new", cwd=here)
+    assert ended.returncode == 2, ended.stderr
+    assert ended.stderr.count("\n") == 1
 
 
 def test_what_a_killed_command_had_unpacked_is_removed_by_the_next(brio, tmp_path, monkeypatch):
