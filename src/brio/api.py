@@ -237,8 +237,8 @@ def run(
     ----------
     cohort : Cohort or path of a cohort folder
     methods : names (see ``brio methods``), "recommended" or "all"
-        ``"recommended"`` means log-ridge, ridge, BRIO and three confound baselines, without methods that do not suit
-        the cohort. ``"all"`` means every method whose inputs the cohort has, except variants of other methods.
+        ``"recommended"`` means log-ridge, ridge and three confound baselines, without methods that do not suit the
+        cohort. ``"all"`` means every method whose inputs the cohort has, except variants of other methods.
     label : str, optional
         Label computed from a column of the participants table, used instead of the cohort's labels: ``"sex"``,
         ``"age>14.5"``, ``"age>site-median"``, ``"handedness=left"``. Methods cannot use this column as an input.

@@ -62,7 +62,7 @@ def _list_all_methods() -> list[SettingFacts]:
 
 
 # what docs/methods.md recommends to begin with, and the word for those of them that the cohort suits
-RECOMMENDED_METHODS = ("log-ridge", "ridge", "covariates-only", "length-only", "dead-rois-only", "brio")
+RECOMMENDED_METHODS = ("log-ridge", "ridge", "covariates-only", "length-only", "dead-rois-only")
 RECOMMENDED = "recommended"
 
 
