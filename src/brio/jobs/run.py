@@ -31,6 +31,7 @@ from .job import Job, Say, ignore, open_cohort, prepare_job
 from .plan import JobPlan, PlannedRun, build_plan, describe_job, describe_method, method_identity, plan_runs, run_key
 from .resume import open_job, read_earlier_plan, reserve_folder
 from .spec import RECOMMENDED, RECOMMENDED_METHODS, Engine, JobSpec, Shard, check_settings
+from .status import LEAST_SHARE
 
 if TYPE_CHECKING:
     from ..training import FittedRun, Method, Run
@@ -84,8 +85,8 @@ class LocalEngine(Engine):
             done += cost
 
 
-# share of a stack after which the time of the rest is estimated, and from how many seconds on it is said
-MEASURED, LEAST_SECONDS = 0.03, 60.0
+LEAST_SECONDS = 60.0
+"""Seconds from which on the time left is said."""
 
 
 def announce_time(progress: Progress, say: Say, left: float) -> Progress:
@@ -94,7 +95,7 @@ def announce_time(progress: Progress, say: Say, left: float) -> Progress:
 
     def report(message: str, share: float) -> None:
         nonlocal said
-        if share >= MEASURED and not said:
+        if share >= LEAST_SHARE and not said:
             said, rest = True, (time.monotonic() - start) * (left / share - 1)
             if rest >= LEAST_SECONDS:
                 say(f"time left: about {format_time(rest)}, estimated from the first {100 * share:.0f}% of this stack")
