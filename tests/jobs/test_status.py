@@ -357,3 +357,47 @@ def test_shards_of_a_study(brio, folder, tmp_path, undrawn):
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/2/3", "-1/2"])
 def test_no_such_shard(text):
     refuse("such as 2/8", LocalEngine.parse, text)
+
+
+# ---------------------------------------------------------------- finished methods of an unfinished job
+
+
+@pytest.fixture(scope="module")
+def partly(brio, folder, tmp_path_factory) -> tuple[Path, Path]:
+    """A job of three methods of which two are finished, and the job of those two."""
+    place, runs = tmp_path_factory.mktemp("partly"), ["--seeds", "3", "--device", "cpu", "--quiet"]
+    methods = ["--method", "ridge", "--method", "gcn", "--method", "svm", "--set", "epochs=1"]
+    brio("run", folder, "--out", place / "partly", *methods, *runs, "--shard", "1/3").succeed()
+    brio("run", folder, "--out", place / "partly", *methods, *runs, "--shard", "3/3").succeed()
+    brio("run", folder, "--out", place / "two", *methods[:2], *methods[4:6], *runs).succeed()
+    return place / "partly", place / "two"
+
+
+def test_finished_methods_of_an_unfinished_job_are_shown_as_preliminary(brio, partly, tmp_path):
+    out, two = partly
+    before = sorted(path for path in out.rglob("*"))
+    for words in (["table"], ["table", "--compare", "ridge"], ["compare"]):
+        said = brio(words[0], out, *words[1:]).succeed()
+        first, _, rest = said.out.partition("\n\n")
+        assert first.startswith("Preliminary: ")
+        assert "gcn (15 runs)" in first
+        expected = brio(words[0], two, *words[1:]).succeed().out
+        assert rest.replace("partly", "two") == expected
+    page = tmp_path / "page.html"
+    brio("report", out, "--out", page).succeed()
+    for path in (page, page.with_name("MODEL_CARD.md")):
+        text = path.read_text()
+        assert text.index("Preliminary: ") < text.index("ridge", text.index("Preliminary: "))
+        assert "gcn (15 runs)" in text
+    brio("report", two, "--out", page).succeed()
+    assert "Preliminary" not in page.read_text()
+    assert sorted(path for path in out.rglob("*")) == before, "nothing is written to the job"
+
+
+def test_tables_are_written_of_finished_jobs_alone(brio, partly, copy, tmp_path):
+    out, _ = partly
+    brio("table", out, "--csv", tmp_path / "runs.csv").refuse()
+    brio("compare", out, "--out", tmp_path / "joined").refuse()
+    assert list(tmp_path.iterdir()) == [copy]
+    for words in (["table"], ["compare"], ["report"]):
+        assert "brio status" in brio(*words, copy).refuse_in_a_line(), "no method is finished"

@@ -68,7 +68,7 @@ def _describe_time_left(plan: Plan, store: RunStore, running: list[Heartbeat]) -
         h.stack: max(0.0, time.time() - h.started) * (1 / h.share - 1) for h in running if h.share >= LEAST_SHARE
     }
     under_way = {key for number in measured for key in plan.stacks[number - 1]}
-    methods = _find_methods(plan)
+    methods = plan.find_methods()
     seconds, unknown = store.estimate_rest({key: name for key, name in methods.items() if key not in under_way})
     workers = {(heartbeat.host, heartbeat.process) for heartbeat in running}
     total = max([(seconds + sum(measured.values())) / max(1, len(workers)), *measured.values()])
@@ -81,12 +81,3 @@ def _describe_time_left(plan: Plan, store: RunStore, running: list[Heartbeat]) -
     of = ", ".join(f"{name} ({format_count(n, 'run')})" for name, n in unknown.items())
     rest = f"; about {format_time(total)} for the others" if total else ""
     return f"unknown for {of} until one of its runs is finished{rest}"
-
-
-def _find_methods(plan: Plan) -> dict[str, str]:
-    """Find the method of each run of a plan: stacks come in the order of the methods, each with as many folds."""
-    keys = [key for stack in plan.stacks for key in stack]
-    shares = {name: len(method.configurations or ()) or 1 for name, method in plan.methods.items()}
-    each = len(keys) / max(1, sum(shares.values()))
-    names = [name for name, share in shares.items() for _ in range(round(share * each))]
-    return dict(zip(keys, names, strict=False))  # a plan that was changed by hand may have too few
