@@ -12,7 +12,6 @@ from brio.jobs.spec import RECOMMENDED, RECOMMENDED_METHODS, choose_seeds
 from made_cohorts import rebuild
 
 
-
 @pytest.fixture(scope="module")
 def cohort():
     """All sites have scans of two lengths."""

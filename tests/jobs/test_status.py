@@ -117,7 +117,9 @@ def test_time_left_is_that_of_each_method_and_of_this_machine(brio, folder, tmp_
     for shard in ("1/9", "2/9", "5/9"):  # of three stacks a method; of ridge one run is left
         brio(*words, "--shard", shard).succeed()
     for path in (tmp_path / "job" / "runs").glob("*/run.json"):
-        change_json(path, lambda record: record["row"].update(seconds={"ridge": 10, "svm": 100}[record["row"]["method"]]))
+        change_json(
+            path, lambda record: record["row"].update(seconds={"ridge": 10, "svm": 100}[record["row"]["method"]])
+        )
     said = brio("status", tmp_path / "job").succeed().out
     assert "unknown for gcn (5 runs)" in said
     assert "about 5 min for the others" in said, "10 s and 300 s"

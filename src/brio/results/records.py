@@ -173,7 +173,7 @@ class Plan:
     seeds: tuple[StoredCount, ...]
     folds: tuple[str, ...] | None  # folds that were asked for; None for all
     device: Name  # as --device takes it
-    threads: StoredPositiveCount | None  # on a CPU
+    threads: StoredPositiveCount | None  # on a CPU, where a number depends on them
     stacks: tuple[tuple[Hex, ...], ...] = ()
     fold_rule: StoredPositiveCount | None = field(default=None, metadata=OMIT_NONE)
     label: str | None = field(default=None, metadata=OMIT_NONE)
