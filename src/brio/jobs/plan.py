@@ -218,7 +218,7 @@ def describe_job(job: Job, methods: dict[str, PlannedMethod], seeds: Sequence[in
 
 
 def _depends_on_threads(name: str) -> bool:
-    """Whether the number of threads may change the last digits of a method: brio fits linear models on one core each."""
+    """Whether the number of threads may change the last digits of a method; linear models are fitted on one core."""
     from ..methods.linear.base import LinearMethod
 
     entry = find_method(name)

@@ -218,7 +218,7 @@ def _count_alike(sites: list[dict[str, Any]]) -> bool:
 
 
 def read_job(folder: Path) -> StoredJob:
-    """Read a job with its plan and, unless its results are reused, its predictions; of an unfinished job what there is."""
+    """Read a job, or what there is of an unfinished one, with its plan and, unless reused, its predictions."""
     job = StoredJob.read(folder, allow_unfinished=True)
     plan = job.require_plan()
     for method in job.summary.methods:

@@ -201,7 +201,7 @@ class StoredJob:
         facts = {record.row.method: restore_method(record.row.method, record.settings).facts for record in records}
         cohort_facts = read_cohort_facts(folder)
         label_is_sex = ClassNames(*(cohort_facts or {}).get("classes", ())).are_sexes
-        missing = ", ".join(f"{name} ({format_count(n, 'run')})" for name, n in left.items())
+        missing = ", ".join(f"{name} ({format_count(n, 'run')})" for name, n in left.items()) or "its tables"
         return cls(
             folder=folder,
             summary=summarise(plan, rows, predictions, facts, label_is_sex),
@@ -211,7 +211,7 @@ class StoredJob:
             audit=read_audit(folder),
             cohort_facts=cohort_facts,
             groups=read_groups(folder),
-            unfinished=f"Preliminary: job '{folder.resolve().name}' is not finished. Missing: {missing or 'its tables'}.",
+            unfinished=f"Preliminary: job '{folder.resolve().name}' is not finished. Missing: {missing}.",
         )
 
     def require_plan(self) -> Plan:
