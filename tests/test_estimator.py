@@ -604,7 +604,7 @@ def test_sites_with_one_class_are_left_out_and_named():
         ({"method": "ridge", "J": 3}, "setting 'J' is unknown"),
         ({"J": 3, "settings": {"J": 4}}, "'J' is given twice"),
         ({"method": "brio", "J": "many"}, "setting 'J'=many: must be a whole number"),
-        ({"settings": ["J=3"]}, "give a dictionary"),
+        ({"settings": ["J=3"]}, "must be a dictionary"),
         ({"method": "backbone", "lambda_env": 1.0}, "fixes 'lambda_env'"),
         ({"validation_sites": "two"}, "setting 'validation_sites'=two: must be a whole number"),
         ({"device": "abacus"}, "device 'abacus' is unknown"),
