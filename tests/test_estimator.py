@@ -495,6 +495,18 @@ def test_connectomes_that_are_refused(changed, message):
     refuse(message, BrioClassifier(**given, device="cpu").fit, scans, Y, sites=SITES)
 
 
+@pytest.mark.parametrize("options", [{}, {"vectorize": True}, {"vectorize": True, "discard_diagonal": True}])
+def test_partial_correlations_of_nilearn_are_refused(options):
+    from nilearn.connectome import ConnectivityMeasure
+
+    rng = np.random.default_rng(0)
+    scans = [rng.normal(size=(50, 1)) + rng.normal(size=(50, 30)) for _ in Y]
+    fit = BrioClassifier("ridge", kind="connectome", device="cpu").fit
+    fit(ConnectivityMeasure(kind="correlation", **options).fit_transform(scans), Y, sites=SITES)
+    partial = ConnectivityMeasure(kind="partial correlation", **options).fit_transform(scans)
+    refuse(r"X\[0\]: contains partial correlations", fit, partial, Y, sites=SITES)
+
+
 def test_connectomes_give_no_model_and_no_interval(tmp_path):
     model = BrioClassifier("ridge", kind="connectome", device="cpu").fit(FC, Y, sites=SITES)
     refuse("the scans have 5 ROIs", model.predict, FC[:, :5, :5])
@@ -603,7 +615,7 @@ def test_sites_with_one_class_are_left_out_and_named():
         ({"method": "ridge", "J": 3}, "setting 'J' is unknown"),
         ({"J": 3, "settings": {"J": 4}}, "'J' is given twice"),
         ({"method": "brio", "J": "many"}, "setting 'J'=many: must be a whole number"),
-        ({"settings": ["J=3"]}, "give a dictionary"),
+        ({"settings": ["J=3"]}, "must be a dictionary"),
         ({"method": "backbone", "lambda_env": 1.0}, "fixes 'lambda_env'"),
         ({"validation_sites": "two"}, "setting 'validation_sites'=two: must be a whole number"),
         ({"device": "abacus"}, "device 'abacus' is unknown"),

@@ -3,10 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
+from brio.jobs import JobSpec
+from brio.jobs.job import prepare_job
+from brio.jobs.plan import build_plan
 from brio.machine import map_on_cores
 from brio.methods import make_method
 from brio.protocol import leave_one_site_out
@@ -60,17 +63,28 @@ def test_short_memory_leaves_one_at_a_time(two_cores):
     assert most == [1] * 5
 
 
-@pytest.mark.parametrize("name", ["ridge", "logistic"])
+LINEAR = ["ridge", "log-ridge", "logistic", "svm", "tangent-ridge", "fc-tangent-ridge", "core-scaffold", "brio-plus"]
+LINEAR += ["covariates-only", "dead-rois-only"]
+
+
+@pytest.mark.parametrize("name", LINEAR)
 def test_folds_on_two_cores_are_those_on_one_bit_for_bit(name):
-    graphs = Connectomes(simulate(Simulation(n_sites=4, per_class=5, n_rois=12, frames=60)))
-    method = make_method(name, {"choose_by": "source-sites"})
-    runs = [Run(fold, 0) for fold in leave_one_site_out(graphs.cohort, 0, validation_sites=0)]
+    cohort = simulate(Simulation(n_sites=6, per_class=15, n_rois=60, frames=60))
+    method = make_method(name)
+    runs = [Run(fold, 0) for fold in leave_one_site_out(cohort, 0, validation_sites=1)]
     before, margins = torch.get_num_threads(), []
     try:
-        for cores in (1, 2):
+        for cores in (1, 2, 3):
             torch.set_num_threads(cores)
-            margins.append([fitted.test_logit for fitted in method.fit(graphs, runs)])
+            with threadpool_limits(limits=cores):
+                margins.append([fitted.test_logit for fitted in method.fit(Connectomes(cohort), runs)])
     finally:
         torch.set_num_threads(before)
-    for one, two in zip(*margins, strict=True):
-        assert np.array_equal(one, two)
+    for one, *others in zip(*margins, strict=True):
+        assert all(np.array_equal(one, other) for other in others)
+
+
+def test_a_plan_states_the_threads_only_if_a_number_depends_on_them():
+    job = prepare_job(JobSpec(simulate(Simulation(n_sites=4, per_class=4, n_rois=8, frames=60)), device="cpu"))
+    assert build_plan(job, ["ridge", "brio-plus", "length-only"]).document.threads is None
+    assert build_plan(job, ["ridge", "gcn"]).document.threads == torch.get_num_threads()

@@ -26,8 +26,15 @@ def main() -> None:
     for number in (getattr(signal, name) for name in _END_BY if hasattr(signal, name)):
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):  # not under nohup
             signal.signal(number, _end_before_the_command)
-    from .cli import main as run_command_line
+    try:
+        from .cli import main as run_command_line
+    except Exception as error:
+        from .errors import explain_import
 
+        if not (cause := explain_import(error)):
+            raise
+        print(f"brio: {cause}", file=sys.stderr)
+        sys.exit(2)
     run_command_line()
 
 

@@ -20,12 +20,14 @@ from .jobs import JobSpec, run_job, tune_job
 from .jobs.job import Say, ignore
 from .jobs.spec import RECOMMENDED, choose_seeds
 from .results import StoredJob, StoredStudy, TuningRecord
+from .settings import check_arguments
 from .storage import open_scratch_folder, refuse_existing
 
 if TYPE_CHECKING:
     from .models import Model, ScanPredictions
 
 
+@check_arguments
 def import_cohort(kind: str, src: str | Path, *, out: str | Path, **options: Any) -> Cohort:
     """Read scans in one of the layouts of ``brio import``, and write them to a new cohort folder.
 
@@ -159,6 +161,7 @@ class Result(StoredJob):
             rows.append([str(name), *cells, *([_one_decimal(row["AUC, seeds averaged"])] if several else [])])
         return header, rows
 
+    @check_arguments
     def report(self, path: str | Path | None = None, predictions: Sequence[str | Path] = ()) -> Path:
         """Write the HTML report of the job, with a model card and the references (.bib) next to it.
 
@@ -209,6 +212,7 @@ def _one_decimal(value: float) -> str:
     return MISSING if value != value else format_number(float(value), 1)
 
 
+@check_arguments
 def run(
     cohort: Cohort | str | Path,
     methods: Sequence[str] | str = RECOMMENDED,
@@ -219,8 +223,8 @@ def run(
     out: str | Path | None = None,
     tuned: str | Path | TuningRecord | None = None,
     settings: dict[str, Any] | None = None,
-    folds: Sequence[str] | None = None,
-    companions: Sequence[Cohort] = (),
+    folds: Sequence[str] | str | None = None,
+    companions: Sequence[Cohort] | Cohort = (),
     exclude: bool = True,
     device: str = "auto",
     runs_per_stack: int | None = None,
@@ -238,8 +242,8 @@ def run(
     ----------
     cohort : Cohort or path of a cohort folder
     methods : names (see ``brio methods``), "recommended" or "all"
-        ``"recommended"`` means log-ridge, ridge, BRIO and three confound baselines, without methods that do not suit
-        the cohort. ``"all"`` means every method whose inputs the cohort has, except variants of other methods.
+        ``"recommended"`` means log-ridge, ridge and three confound baselines, without methods that do not suit the
+        cohort. ``"all"`` means every method whose inputs the cohort has, except variants of other methods.
     label : str, optional
         Label computed from a column of the participants table, used instead of the cohort's labels: ``"sex"``,
         ``"age>14.5"``, ``"age>site-median"``, ``"handedness=left"``. Methods cannot use this column as an input.
@@ -321,6 +325,7 @@ def _complete(job: StoredJob) -> Result:
     return Result(**vars(job) | {key: getattr(stored, key) for key in ("cohort_facts", "groups", "tuning")})
 
 
+@check_arguments
 def tune(
     cohort: Cohort | str | Path,
     methods: Sequence[str] | str,
@@ -373,12 +378,18 @@ def tune(
     >>> (result.folder / "tuning.json").is_file()
     True
     """
-    spec = JobSpec(cohort=cohort, methods=methods, **options | {"settings": options.get("settings") or {}})
+    spec = JobSpec(cohort=cohort, methods=methods, **_fill_settings(options))
     job = tune_job(spec, Path(out), budget=budget, oracle=oracle, progress=progress, say=say)
     assert job is not None, "only a job with --shard, an option of the command line, returns None"
     return _complete(job)
 
 
+def _fill_settings(options: dict[str, Any]) -> dict[str, Any]:
+    """Return options with no settings where these are None."""
+    return options | {"settings": {}} if options.get("settings") is None else options
+
+
+@check_arguments
 def study(
     name: str,
     cohort: Cohort | str | Path,
@@ -445,12 +456,13 @@ def study(
     find_study(name)  # an unknown name is reported before anything is read
     questions = [labels] if isinstance(labels, str) else list(labels)
     label = choose_label(name, questions)
-    spec = JobSpec(cohort, methods, seeds=seeds, label=label, **options | {"settings": options.get("settings") or {}})
+    spec = JobSpec(cohort, methods, seeds=seeds, label=label, **_fill_settings(options))
     folders = [reuse] if isinstance(reuse, str | Path) else reuse
     context = StudyContext(spec, out, questions=questions, reuse=folders, progress=progress, say=say)
     return StoredStudy.read(run_study(name, context))
 
 
+@check_arguments
 def fit(
     cohort: Cohort | str | Path,
     method: str = "log-ridge",
@@ -514,7 +526,7 @@ def fit(
         raise BrioError("evidence and evaluate cannot be combined; give only one of them")
     from .models import fit_model, write_model
 
-    spec = JobSpec(cohort, [method], seeds=seeds, **options | {"settings": options.get("settings") or {}})
+    spec = JobSpec(cohort, [method], seeds=seeds, **_fill_settings(options))
     model = fit_model(
         spec,
         validation_sites=validation_sites,
@@ -529,6 +541,7 @@ def fit(
     return model
 
 
+@check_arguments
 def load_model(path: str | Path) -> Model:
     """Read a model from its folder, and check each of its files.
 
@@ -560,6 +573,7 @@ def load_model(path: str | Path) -> Model:
     return read_model(path)
 
 
+@check_arguments
 def predict(
     model: Model | str | Path,
     scans: Cohort | str | Path,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,8 +12,11 @@ from typing import Any
 
 from .errors import BrioError
 
-MAX_BYTES = 1 << 20
+MAX_BYTES = 1 << 17
 """Maximum size of a configuration."""
+
+_LONG_KEY = re.compile(r"""(?:^|[\[{,])[ \t]*(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){32}""", re.MULTILINE)
+"""A key of more parts than any option has; tomllib takes time and memory in the square of their number."""
 
 
 START = "'brio config COMMAND' prints a file to start from"
@@ -22,8 +26,12 @@ def read_configuration(path: Path, remedy: str = START) -> dict[str, Any]:
     """Read a TOML file."""
     try:
         if path.exists() and (not path.is_file() or path.stat().st_size > MAX_BYTES):  # a pipe would wait for a writer
-            raise BrioError(f"{path}: is not a TOML file of at most {MAX_BYTES >> 20} MiB; {remedy}")
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+            raise BrioError(f"{path}: is not a TOML file of at most {MAX_BYTES >> 10} KiB; {remedy}")
+        text = path.read_text(encoding="utf-8")
+        if key := _LONG_KEY.search(text):
+            line = text.count("\n", 0, key.end()) + 1
+            raise BrioError(f"{path}: line {line} has a key of more than 32 parts; {remedy}")
+        return tomllib.loads(text)
     except BrioError:
         raise
     except RecursionError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import traceback
 from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar
@@ -120,6 +121,23 @@ def file_error(path: Path, problem: str, remedy: str = REPEAT_JOB) -> BrioError:
 def describe_error(error: BaseException) -> str:
     """Describe what went wrong: the message of an error, preceded by its type unless it is user-facing."""
     return str(error) if isinstance(error, BrioError) else escape_controls(f"{type(error).__name__}: {error}")
+
+
+def explain_import(error: BaseException) -> str:
+    """Explain that a library cannot be loaded, if an error arose in its import; empty for any other error."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    owners = [str(frame.f_globals.get("__name__")).partition(".")[0] for frame in frames]
+    last = max((k for k, owner in enumerate(owners) if owner == "brio"), default=-1)
+    importing = any(frame.f_code.co_name == "<module>" for frame in frames[last + 1 :])
+    if not importing and not isinstance(error, ImportError | SyntaxError):
+        return ""
+    named = str(getattr(error, "name", None) or "a library").partition(".")[0]
+    library = next((owner for owner in owners[last + 1 :] if owner not in ("importlib", "None")), named)
+    while error.__cause__ is not None:  # numpy and others give advice instead of the reason
+        error = error.__cause__
+    reason = escape_controls(f"{type(error).__name__}: {take_first_line(str(error))}".rstrip(": "))
+    remedy = "install it again or, if there is a limit of memory (ulimit -v), raise it"
+    return f"{library} cannot be loaded ({reason}); {remedy}"
 
 
 def take_first_line(text: str) -> str:

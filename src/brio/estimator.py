@@ -37,7 +37,7 @@ from .models.model import Ensemble, Member, Model, check_atlas
 from .models.predict import PREDICTION_REESTIMATES, predict_scans
 from .models.sums import GET_AGAIN, MODEL
 from .schemas import Setting, check_fields, from_json
-from .settings import ValidationSites, require_number
+from .settings import ValidationSites, check_types, require_number
 from .training import Method
 
 
@@ -397,6 +397,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         BrioError
             If labels, sites or settings are not valid, too few sites have both classes, or training diverges.
         """
+        check_types(BrioClassifier, {name: getattr(self, name) for name in ("method", "kind", "device", "settings")})
         cohort, classes = build_labelled_cohort(X, y, sites, self.kind)
         device = resolve_device(self.device)
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)  # refuses what is none
@@ -404,8 +405,6 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
             seed = self.random_state  # as 'brio fit' counts its seeds
         if self.validation_sites != "auto":  # checked here, since closed-form models do not read it
             require_number(self.validation_sites, ValidationSites, "validation_sites")
-        if not isinstance(self.settings, Mapping | None):
-            raise BrioError(f"settings={self.settings!r}: give a dictionary of the method's settings")
         values = {name: getattr(self, name) for name in MAIN_SETTINGS if getattr(self, name) is not None}
         twice = sorted(values.keys() & (self.settings or {}).keys())
         if twice:

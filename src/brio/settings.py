@@ -6,22 +6,28 @@ settings and options, and in :mod:`brio.schemas` for stored files.
 
 from __future__ import annotations
 
+import builtins
+import contextlib
 import dataclasses
+import functools
 import inspect
 import math
 import numbers
 import re
+import sys
+import types
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
 from msgspec import inspect as kinds
 
-from .errors import BrioError, nearest
+from .errors import BrioError, escape_controls, nearest
 
 
 @dataclass(frozen=True)
@@ -152,6 +158,7 @@ Budget = Annotated[int, Meta(ge=1, le=1_000)]
 """How many configurations a search tries."""
 Participants = Annotated[int, Meta(ge=1, le=100_000)]
 Sessions = Annotated[int, Meta(ge=1, le=1_000)]
+Rois = Annotated[int, Meta(ge=1, le=100_000)]
 SimulatedRois = Annotated[int, Meta(ge=8, le=10_000)]
 SimulatedFrames = Annotated[int, Meta(ge=30, le=1_000_000)]
 ValidationSites = Annotated[int, Meta(ge=0, le=10_000)]
@@ -240,7 +247,7 @@ def fit_value(value: Any, kind: Any, where: str, strict: bool = True) -> Any:
     for one in tried:
         try:
             fitted = msgspec.convert(one, kind, strict=strict, dec_hook=lambda cls, given: cls(given))
-        except (msgspec.ValidationError, TypeError):
+        except (msgspec.ValidationError, TypeError, UnicodeError):
             continue
         if not isinstance(fitted, float) or math.isfinite(fitted):
             return fitted
@@ -292,6 +299,7 @@ def shorten_value(value: Any) -> str:
 
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def setting(default: Any, space: Any = None) -> Any:
@@ -383,6 +391,133 @@ def require(holds: bool, name: str, value: Any, rule: str) -> None:
     """
     if not holds:
         raise BrioError(f"setting '{name}'={shorten_value(value)}: must be {rule}")
+
+
+# ---------------------------------------------------------------- arguments of public functions
+
+
+class _Names(dict[str, Any]):
+    """Names of a module; one that only type checkers import stands for every class of that name."""
+
+    def __missing__(self, name: str) -> Any:
+        return getattr(builtins, name, None) or type(name, (), {"by_name": True})
+
+
+@cache
+def _read_types(owner: Any) -> dict[str, Any]:
+    """Read the types of the parameters of a function, or of the fields of a dataclass."""
+    names = _Names(vars(sys.modules[owner.__module__]))
+    return {name: eval(text, {}, names) for name, text in owner.__annotations__.items() if isinstance(text, str)}
+
+
+def check_types(owner: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Check values against the annotations of the function or dataclass that they are given to.
+
+    A cohort must hold scans, and text no null character; bounds of numbers are checked elsewhere. Returns the values,
+    with numbers and lists of Python instead of numpy's where these are wanted.
+    """
+    kinds_of, checked = _read_types(owner), dict(values)
+    for name, kind in kinds_of.items():
+        if name not in values:
+            continue
+        value = values[name]
+        if not _fits(value, kind):
+            shown = shorten_value(value) if isinstance(value, str | int | float | None) else ""
+            given = f"={escape_controls(shown)}" if shown else f" has type {type(value).__name__}"
+            raise BrioError(f"argument '{name}'{given}: must be {_describe_type(kind)}")
+        if hasattr(value, "tolist") and not re.search("ndarray|Any", str(kind)):
+            checked[name] = value.tolist()
+    return checked
+
+
+def check_arguments(function: F) -> F:
+    """Check the arguments of a public function against its annotations before it is called (a decorator)."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **options: Any) -> Any:
+        try:
+            given = signature.bind(*arguments, **options)
+        except TypeError:
+            return function(*arguments, **options)  # which says what is missing, or one too many
+        given.arguments.update(check_types(function, given.arguments))
+        return function(*given.args, **given.kwargs)
+
+    return call  # type: ignore[return-value]
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether a value is of a type, as people mean it: numbers of numpy are numbers, arrays are lists."""
+    origin, inner = typing.get_origin(kind) or kind, typing.get_args(kind)
+    if isinstance(kind, types.UnionType) or origin is typing.Union:
+        text = isinstance(value, str) and Path in inner and "\0" not in value
+        return text or any(_fits(value, one) for one in inner)
+    if origin is Annotated:
+        with contextlib.suppress(BrioError):
+            return fit_value(value, kind, "") is not None
+        return False
+    if origin in (list, tuple, Sequence):
+        return _is_list(value) and _fit_items(list(value), origin, inner)
+    if origin in (dict, Mapping):
+        return isinstance(value, Mapping) and (not inner or all(_fits(key, inner[0]) for key in value))
+    kind_of_array = getattr(getattr(value, "dtype", None), "kind", "") if getattr(value, "shape", None) == () else ""
+    if origin in (int, float):
+        whole = numbers.Integral if origin is int else numbers.Real
+        return isinstance(value, whole) and not isinstance(value, bool)
+    if origin is bool:
+        return isinstance(value, bool) or kind_of_array == "b"
+    if origin is str:
+        return _is_text(value)
+    if origin is Path:
+        return isinstance(value, Path) and "\0" not in str(value)
+    if origin in (None, type(None)):
+        return value is None
+    if origin is Callable or getattr(origin, "_is_protocol", False):
+        return callable(value)
+    if getattr(origin, "by_name", False):
+        return any(one.__name__ == origin.__name__ for one in type(value).__mro__)
+    if origin.__name__ == "ndarray":
+        return _is_list(value)
+    if origin.__name__ == "Cohort":
+        return isinstance(value, origin) and len(value) > 0
+    return origin is Any or isinstance(value, origin)
+
+
+def _is_text(value: Any) -> bool:
+    """Whether a value is text that can be stored: without null characters and half characters."""
+    return isinstance(value, str) and not re.search("[\0\ud800-\udfff]", value)
+
+
+def _is_list(value: Any) -> bool:
+    """Whether a value has items in an order; a table, whose items are its columns, is none."""
+    ordered = hasattr(value, "__len__") and hasattr(value, "__getitem__") and not hasattr(value, "columns")
+    return ordered and not isinstance(value, str | bytes | Mapping) and getattr(value, "ndim", 1) > 0
+
+
+def _fit_items(items: list[Any], origin: Any, inner: tuple[Any, ...]) -> bool:
+    if origin is tuple and inner and inner[-1] is not ...:
+        return len(items) == len(inner) and all(map(_fits, items, inner))
+    return not inner or inner[0] is Any or all(_fits(item, inner[0]) for item in items)
+
+
+def _describe_type(kind: Any) -> str:
+    """Describe a type for people who do not know Python's names of types."""
+    origin, inner = typing.get_origin(kind) or kind, typing.get_args(kind)
+    if isinstance(kind, types.UnionType) or origin is typing.Union:
+        kinds_left = [one for one in inner if not (one is str and Path in inner)]
+        return " or ".join(map(_describe_type, kinds_left))
+    if origin is Annotated:
+        return describe_kind(kind)
+    if origin in (list, tuple, Sequence):
+        of = f" of {_describe_type(inner[0])}" if inner and inner[0] is not Any else ""
+        return f"a list{of}" if origin is not tuple or ... in inner else f"two values, each {_describe_type(inner[0])}"
+    words = {str: "text", int: "a whole number", float: "a number", bool: "True or False", Path: "a path"}
+    words |= {type(None): "None", dict: "a dictionary with names as keys", Mapping: "a dictionary with names as keys"}
+    if origin in words:
+        return words[origin]
+    if origin is Callable or getattr(origin, "_is_protocol", False):
+        return "a function"
+    return {"ndarray": "an array", "Cohort": "a Cohort with scans"}.get(origin.__name__, f"of type {origin.__name__}")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,8 @@
 """Options in a file are the same options: the job of a file is that of its flags, and that of its own plan."""
 
+import importlib
 import json
+import time
 import tomllib
 from pathlib import Path
 
@@ -202,3 +204,34 @@ def test_a_file_that_is_no_toml_is_refused_with_a_remedy_that_applies(tmp_path):
         with pytest.raises(BrioError, match="'brio config COMMAND' prints a file to start from") as told:
             read_configuration(path)
         assert ("text needs quotes" in str(told.value)) == hint
+
+
+MANY_KEYS = {
+    "keys": "".join(f"key{k} = 1\n" for k in range(5_000)),
+    "settings": "[set]\n" + "".join(f"k{k} = 1\n" for k in range(14_000)),
+    "values": f"method = {[f'k{k}' for k in range(14_000)]}\n",
+    "parts": ".".join(["a"] * 60_000) + " = 1\n",
+    "parts of a table": "x = 1\n[" + ".".join(["a"] * 30_000) + "]\ny = 1\n",
+    "parts inside": "x = [1, {'b'." + "a . " * 15_000 + "a = 1}]\n",
+    "nothing but brackets": "[" * 130_000,
+    "more settings than are read": "[set]\n" + "".join(f"key{k} = 1\n" for k in range(60_000)),
+}
+
+
+@pytest.mark.parametrize("option", ["--config", "--slurm"])
+@pytest.mark.parametrize("text", MANY_KEYS.values(), ids=MANY_KEYS)
+def test_a_file_of_thousands_of_keys_is_refused_at_once(brio, here, text, option):
+    (here / "many.toml").write_text(text)
+    words = ["--engine", "dask"] if option == "--slurm" else []
+    importlib.import_module("brio.jobs.dask")  # not what is measured
+    start = time.process_time()
+    said = brio("run", "cohort", "--out", "new", *words, option, "many.toml").refuse_in_a_line()
+    assert time.process_time() - start < 2
+    assert "many.toml: " in said
+    assert not (here / "new").exists()
+
+
+def test_keys_of_some_parts_and_long_texts_are_read(tmp_path):
+    text = 'prologue = ["' + "a." * 100 + '", \'{b.c}\']\n[set.protocol]\nvalidation_sites.x."y.z" = 1.5\n'
+    (tmp_path / "few.toml").write_text(text)
+    assert read_configuration(tmp_path / "few.toml") == tomllib.loads(text)

@@ -2,7 +2,9 @@
 
 import importlib
 import os
+import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +16,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from brio import storage
 from brio.storage import reserve_name
 
 application = importlib.import_module("brio.cli.app")  # brio.cli has an object of the same name
@@ -67,6 +70,39 @@ def test_a_job_with_a_report_names_its_table_figure_and_page(brio, here):
     for name in ("table.md", "sites.png", "report.html"):
         assert (here / "job2" / name).stat().st_size > 0
         assert str(Path("job2") / name) in said.out
+
+
+WITH_OUT = {
+    "simulate": "simulate --sites 2 --per-class 2 --rois 8",
+    "select": "select cohort --where age>0",
+    "run": "run cohort --method ridge --fold site01 --device cpu --quiet",
+    "fit": "fit cohort --method gcn --set epochs=1 --checkpoint-every 100 --device cpu --quiet",
+    "report": "report job",
+    "compare": "compare job job2",
+    "study": "study subgroups cohort --method ridge --fold site01 --seeds 1 --device cpu --quiet",
+    "federate": "federate start --rois cohort --classes control,patient --sites 3",
+}
+LONG_NAMES = {"240": "o" * 240, "as long as can be": "o" * 255, "accents": "é" * 127, "spaces": "my project (2) é"}
+
+
+@pytest.mark.parametrize("name", LONG_NAMES.values(), ids=LONG_NAMES)
+@pytest.mark.parametrize("words", WITH_OUT.values(), ids=WITH_OUT)
+def test_a_long_name_of_out_works_in_every_command(brio, here, undrawn, words, name):
+    shutil.copytree("job", "job2")
+    before = {path.name for path in here.iterdir()}
+    brio(*words.split(), "--out", name).succeed()
+    left = {path.name for path in here.iterdir()} - before
+    assert name in left
+    assert len(left) == (3 if words.startswith("report") else 1)  # with its references and its card
+
+
+def test_a_name_that_no_disk_takes_is_refused_before_the_work(brio, here, tmp_path):
+    for name in ("o" * 256, "é" * 128):
+        assert "255 bytes" in brio("simulate", "--out", name).refuse_in_a_line()
+    assert storage.name_beside(tmp_path / "scans", ".extracted") == tmp_path / "scans.extracted"
+    beside = {storage.name_beside(tmp_path / f"{'é' * 120}{k}{'a' * 14}", ".extracted").name for k in (1, 2)}
+    assert len(beside) == 2
+    assert all(len(os.fsencode(name)) <= 255 and name.endswith(".extracted") for name in beside)
 
 
 # ---------------------------------------------------------------- streams and signals, in a process of its own
@@ -125,6 +161,36 @@ program.main()
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stderr) == (143, "brio: terminated; run the same command again\n")
+
+
+BROKEN = {
+    "torch": "raise OSError('libtorch_cpu.so: cannot open shared object file')",
+    "numpy": "try: import numpy.gone\nexcept ImportError as error: raise ImportError('READ THIS') from error",
+    "msgspec": "raise MemoryError",
+    "rich": "raise RuntimeError('no\\nterminal')",
+    "scipy": "from math import nothing",
+    "safetensors": "import nothing_of_this_name",
+    "pandas": "print(",
+}
+
+
+@pytest.mark.parametrize("library", BROKEN)
+def test_a_library_that_cannot_be_loaded_is_one_line(here, tmp_path, library):
+    (tmp_path / "broken" / library).mkdir(parents=True)
+    (tmp_path / "broken" / library / "__init__.py").write_text(BROKEN[library])
+    line = 'PYTHONPATH="$PWD/../broken:$PYTHONPATH" brio run cohort --method logistic --device cpu --out new'
+    ended = start(line, cwd=here)
+    assert ended.returncode == 2, ended.stderr
+    assert re.fullmatch(rf"brio: ({library}|a library) cannot be loaded \(.*\n", ended.stderr)
+    assert not (here / "new").exists()
+
+
+@pytest.mark.parametrize("limit", [150_000, 400_000])  # kB: libraries are not all mapped
+def test_a_limit_of_memory_in_which_no_library_has_room_is_one_line(here, limit):
+    words = "run cohort --method ridge --device cpu --out new"
+    ended = start(f"ulimit -v {limit}; OMP_NUM_THREADS=1 brio {words}", cwd=here)
+    assert ended.returncode == 2, ended.stderr
+    assert ended.stderr.count("\n") == 1
 
 
 def test_what_a_killed_command_had_unpacked_is_removed_by_the_next(brio, tmp_path, monkeypatch):

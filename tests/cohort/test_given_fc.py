@@ -1,5 +1,7 @@
 """Connectomes without frames: imported, evaluated as the scans they came from, refused where frames are needed."""
 
+import shutil
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -158,3 +160,53 @@ def test_the_measure_is_found_where_the_matrix_tells():
     assert find_measure(np.where(np.eye(5), np.inf, z), "p1.csv") == "fisher-z"
     assert find_measure(3 * z / np.abs(z).max(), "p1.csv") == "fisher-z"
     refuse(r"p1\.csv: may contain .* --measure correlation or --measure fisher-z", find_measure, z / 10, "p1.csv")
+
+
+def invert(covariance: np.ndarray) -> np.ndarray:
+    """Compute partial correlations. Shape [P, P]."""
+    precision = np.linalg.pinv(covariance)
+    scale = np.sqrt(np.diag(precision))
+    partial = -precision / np.outer(scale, scale)
+    np.fill_diagonal(partial, 1.0)
+    return partial
+
+
+def test_partial_correlations_of_real_scans_are_refused_and_full_ones_never(abide_folder):
+    """Full ones of all frames, of few, shrunk, and without the mean over regions; partial ones of each but the last."""
+    from sklearn.covariance import ledoit_wolf
+
+    with np.load(abide_folder / "aal116.npz", allow_pickle=False) as packed:
+        frames, ends = packed["frames"], np.cumsum(packed["n_frames"])
+    for first, end in list(zip([0, *ends], ends, strict=False))[::60]:
+        scan = frames[first:end].astype(float)
+        scan = scan[:, (scan.std(0) > 0) & (scan[:40].std(0) > 0)]
+        scan = (scan - scan.mean(0)) / scan.std(0)
+        r = np.corrcoef(scan.T)
+        shrunk = ledoit_wolf(scan, assume_centered=True)[0]
+        full = [r, np.corrcoef(scan[:40].T), r.round(2), shrunk / np.diag(shrunk)[0], r[:20, :20], r[:3, :3]]
+        full.append(np.corrcoef((scan - scan.mean(1, keepdims=True)).T))
+        partial = [invert(one) for one in (r, shrunk, r + 0.1 * np.eye(len(r)), r + 10 * np.eye(len(r)))]
+        partial.append(partial[1].round(3))
+        for measure, scale in (
+            ("correlation", lambda one: one),
+            ("fisher-z", lambda one: np.arctanh(one * (1 - 1e-7))),
+        ):
+            for one in full:
+                convert_fc(scale(one), measure, "fc")
+            for one in partial:
+                refuse("fc: contains partial correlations", convert_fc, scale(one), measure, "fc")
+
+
+def test_a_folder_of_partial_correlations_is_refused_by_name(scans, files, tmp_path):
+    folder = files("csv")
+    shutil.rmtree(folder)
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for name in scans.ids:
+        frames = rng.normal(size=(90, 30)) @ (np.eye(30) + rng.normal(size=(30, 30)))
+        np.save(folder / f"{name}.npy", invert(np.cov(frames.T)))
+    columns = ["participant_id", "site", "label"]
+    scans.participants[columns].to_csv(folder / "participants.tsv", sep="\t", index=False)
+    with pytest.raises(BrioError, match=r"\.npy.*partial correlations.*ConnectivityMeasure"):
+        import_cohort("fc", folder, tmp_path / "cohort")
+    assert not (tmp_path / "cohort").exists()

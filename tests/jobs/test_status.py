@@ -54,7 +54,7 @@ def add_worker(
         ended.wait()
         process = ended.pid
     (out / "workers").mkdir(exist_ok=True)
-    path = out / "workers" / f"stack-{stack}-{process}.json"
+    path = out / "workers" / f"stack-{stack}-{process}-{stack}.json"
     facts = {"stack": stack, "title": f"ridge, stack {stack}", "host": host, "process": process}
     path.write_text(json.dumps({**facts, "started": time.time() - since, "share": share}))
     os.utime(path, (time.time() - age, time.time() - age))
@@ -65,7 +65,7 @@ def add_worker(
     [
         (
             [],
-            ["2 of 5 runs are finished (40%)", "1 done, 0 running, 2 waiting, 0 failed", "once a worker is available"],
+            ["2 of 5 runs are finished (40%)", "1 done, 0 running, 2 waiting, 0 failed", "once the command"],
         ),
         (
             [(1, "node7", 41), (3, HERE, os.getpid()), (2, "node8", 42)],  # the last has not removed its file yet
@@ -73,7 +73,7 @@ def add_worker(
                 "stacks: 1 done, 2 running, 0 waiting, 0 failed",
                 "running on node7, process 41: ridge, stack 1, 25%",
                 f"running on {HERE}, process {os.getpid()}: ridge, stack 3",
-                "with 2 workers",
+                "with 2 processes at work",
             ],
         ),
         ([(1, "node7", 41, store.EXPIRES + 60), (3, HERE, None)], ["stacks: 1 done, 0 running, 2 waiting, 0 failed"]),
@@ -95,16 +95,41 @@ def test_time_left_from_finished_stacks(brio, copy):
     assert "about 30 min" in brio("status", copy).out
     add_worker(copy, 1, "node7", 41, share=0.0)
     add_worker(copy, 3, "node7", 42, share=0.0)
-    assert "about 15 min with 2 workers" in brio("status", copy).out
+    assert "about 15 min with 2 processes" in brio("status", copy).out
 
 
 def test_time_left_of_a_stack_that_is_slower_than_those_before(brio, copy):
     """Half an hour is left of a stack of which a quarter took ten minutes, however quick finished stacks were."""
     shutil.rmtree(copy / "runs")
-    assert "time left: unknown until a stack is finished" in brio("status", copy).out
+    assert "time left: unknown for ridge (5 runs)" in brio("status", copy).out
+    add_worker(copy, 1, HERE, os.getpid(), share=0.01)
+    assert "time left: unknown for ridge (5 runs)" in brio("status", copy).out, "too early to say"
+    shutil.rmtree(copy / "workers")
     for stack in (1, 2, 3):
         add_worker(copy, stack, "node7", 40 + stack)
-    assert "time left: about 30 min with 3 workers" in brio("status", copy).out
+    assert "time left: about 30 min with 3 processes" in brio("status", copy).out
+
+
+def test_time_left_is_that_of_each_method_and_of_this_machine(brio, folder, tmp_path):
+    """Ridge took 10 s a run and svm 100 s; nobody knows of gcn, until one of its stacks is under way here."""
+    methods = ["--method", "ridge", "--method", "svm", "--method", "gcn", "--device", "cpu", "--quiet"]
+    words = ["run", folder, "--out", tmp_path / "job", *methods, "--set", "epochs=1", "--runs-per-stack", "2"]
+    for shard in ("1/9", "2/9", "5/9"):  # of three stacks a method; of ridge one run is left
+        brio(*words, "--shard", shard).succeed()
+    for path in (tmp_path / "job" / "runs").glob("*/run.json"):
+        change_json(
+            path, lambda record: record["row"].update(seconds={"ridge": 10, "svm": 100}[record["row"]["method"]])
+        )
+    said = brio("status", tmp_path / "job").succeed().out
+    assert "unknown for gcn (5 runs)" in said
+    assert "about 5 min for the others" in said, "10 s and 300 s"
+    add_worker(tmp_path / "job", 7, HERE, os.getpid(), since=300.0, share=0.5)
+    said = brio("status", tmp_path / "job").succeed().out
+    assert "unknown for gcn (3 runs)" in said
+    assert "about 10 min for the others" in said
+    for stack in (8, 9):
+        add_worker(tmp_path / "job", stack, HERE, os.getpid(), since=300.0, share=0.5)
+    assert "about 20 min on this machine" in brio("status", tmp_path / "job").succeed().out
 
 
 def test_a_defect_names_its_stack_before_the_trace(brio, folder, copy, monkeypatch, capsys):
@@ -334,3 +359,47 @@ def test_shards_of_a_study(brio, folder, tmp_path, undrawn):
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/2/3", "-1/2"])
 def test_no_such_shard(text):
     refuse("such as 2/8", LocalEngine.parse, text)
+
+
+# ---------------------------------------------------------------- finished methods of an unfinished job
+
+
+@pytest.fixture(scope="module")
+def partly(brio, folder, tmp_path_factory) -> tuple[Path, Path]:
+    """A job of three methods of which two are finished, and the job of those two."""
+    place, runs = tmp_path_factory.mktemp("partly"), ["--seeds", "3", "--device", "cpu", "--quiet"]
+    methods = ["--method", "ridge", "--method", "gcn", "--method", "svm", "--set", "epochs=1"]
+    brio("run", folder, "--out", place / "partly", *methods, *runs, "--shard", "1/3").succeed()
+    brio("run", folder, "--out", place / "partly", *methods, *runs, "--shard", "3/3").succeed()
+    brio("run", folder, "--out", place / "two", *methods[:2], *methods[4:6], *runs).succeed()
+    return place / "partly", place / "two"
+
+
+def test_finished_methods_of_an_unfinished_job_are_shown_as_preliminary(brio, partly, tmp_path):
+    out, two = partly
+    before = sorted(path for path in out.rglob("*"))
+    for words in (["table"], ["table", "--compare", "ridge"], ["compare"]):
+        said = brio(words[0], out, *words[1:]).succeed()
+        first, _, rest = said.out.partition("\n\n")
+        assert first.startswith("Preliminary: ")
+        assert "gcn (15 runs)" in first
+        expected = brio(words[0], two, *words[1:]).succeed().out
+        assert rest.replace("partly", "two") == expected
+    page = tmp_path / "page.html"
+    brio("report", out, "--out", page).succeed()
+    for path in (page, page.with_name("MODEL_CARD.md")):
+        text = path.read_text()
+        assert text.index("Preliminary: ") < text.index("ridge", text.index("Preliminary: "))
+        assert "gcn (15 runs)" in text
+    brio("report", two, "--out", page).succeed()
+    assert "Preliminary" not in page.read_text()
+    assert sorted(path for path in out.rglob("*")) == before, "nothing is written to the job"
+
+
+def test_tables_are_written_of_finished_jobs_alone(brio, partly, copy, tmp_path):
+    out, _ = partly
+    brio("table", out, "--csv", tmp_path / "runs.csv").refuse()
+    brio("compare", out, "--out", tmp_path / "joined").refuse()
+    assert list(tmp_path.iterdir()) == [copy]
+    for words in (["table"], ["compare"], ["report"]):
+        assert "brio status" in brio(*words, copy).refuse_in_a_line(), "no method is finished"

@@ -15,7 +15,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from ..console import protect_streams
-from ..errors import WHILE_TRAINING, BrioError, escape_controls
+from ..errors import WHILE_TRAINING, BrioError, escape_controls, explain_import
 from ..storage import remove_old_scratch
 from ..version import __version__
 from .config_file import KINDS, find_kinds, name_config_file, show_option
@@ -121,6 +121,8 @@ def _explain_error(error: BaseException) -> None:
         _fail(str(error))
     if isinstance(error, _UsageError):
         _explain_usage(error)
+    if isinstance(error, Exception) and (cause := explain_import(error)):
+        _fail(cause)
     if isinstance(error, OSError):  # a missing file or a full disk is for the user to mend, not a defect to trace
         _fail(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error))
     if isinstance(error, Exception):

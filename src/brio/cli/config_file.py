@@ -126,30 +126,30 @@ def name_config_file(error: BrioError, remembered: Mapping[str, Any]) -> BrioErr
         return error
     mentions = [
         (match.start(), -len(match[0]), in_file)
-        for pattern, in_file in _list_mentions(remembered[COMMAND], remembered.get(SETTINGS) or {})
-        if (match := re.search(pattern, message))
+        for text, pattern, in_file in _list_mentions(remembered[COMMAND], remembered.get(SETTINGS) or {})
+        if text in message and (match := re.search(pattern, message))  # a pattern takes long to compile
     ]
     return BrioError(f"{file}: {message}") if mentions and min(mentions)[-1] else error
 
 
-def _list_mentions(context: typer.Context, filed: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
-    """List how an error would mention each option and setting that was given, and whether it stands in the file."""
+def _list_mentions(context: typer.Context, filed: Mapping[str, Any]) -> Iterator[tuple[str, str, bool]]:
+    """List how an error would mention what was given (a text, and its pattern), and whether it stands in the file."""
     kinds = find_kinds(context.command)
     for param in context.command.params:
         name, value = option_name(param), context.params.get(param.name)
         if name == SETTINGS:
             keys = dict.fromkeys([*filed, *(text.partition("=")[0].strip() for text in value or ())])
-            yield from ((rf"(?<![\w.-]){re.escape(key)}(?![\w-])", key in filed) for key in keys)
+            yield from ((key, rf"(?<![\w.-]){re.escape(key)}(?![\w-])", key in filed) for key in keys)
             continue
         source = context.get_parameter_source(param.name)
         in_file = source is not None and source.name == "DEFAULT_MAP"
         if not in_file and (source is None or source.name != "COMMANDLINE"):
             continue
         values = (context.default_map or {})[param.name] if in_file else value
-        yield rf"(--|setting '){re.escape(name)}(?![\w-])", in_file
+        yield name, rf"(--|setting '){re.escape(name)}(?![\w-])", in_file
         kind = kinds[param.name][0]
-        for value in values if isinstance(values, list | tuple) else [values]:
-            if kind in (str, Path) and value is not None:
-                yield rf"'{re.escape(str(value))}'", in_file
-            if kind is Path and value is not None:
-                yield rf"(?<![\w/.-]){re.escape(str(value))}[:/]", in_file
+        for value in map(str, filter(None, values if isinstance(values, list | tuple) else [values])):
+            if kind in (str, Path):
+                yield value, rf"'{re.escape(value)}'", in_file
+            if kind is Path:
+                yield value, rf"(?<![\w/.-]){re.escape(value)}[:/]", in_file

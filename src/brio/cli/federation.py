@@ -52,14 +52,14 @@ def start(
     from ..cohort.cohort import HEADER
     from ..cohort.readers.rois import load_atlas
     from ..federation import Terms, describe_message, read_message
-    from ..federation.folders import start_project
+    from ..federation.folders import name_project, start_project
     from ..storage import refuse_existing
 
     refuse_existing(out)
     names = tuple(part.strip() for part in classes.split(","))
     atlas = Cohort.load(rois).atlas if (Path(rois) / HEADER).is_file() else load_atlas(rois)[0]
     table = atlas.rois.astype(object)
-    terms: dict[str, Any] = {"project": out.name, "method": method, "atlas": atlas.name, "classes": names}
+    terms: dict[str, Any] = {"project": name_project(out), "method": method, "atlas": atlas.name, "classes": names}
     terms["rois"] = {str(name): column.tolist() for name, column in table.where(table.notna(), None).items()}
     terms |= {
         "penalty": penalty,

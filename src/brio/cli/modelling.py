@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from .. import settings
 from ..console import say, show_progress
 from ..errors import BrioError
-from ..storage import open_scratch_folder, refuse_existing, require_creatable
+from ..storage import name_beside, open_scratch_folder, refuse_existing, require_creatable
 from . import options
 from .app import MODELS
 
@@ -98,7 +98,7 @@ def fit(
     with engine.open(job.load) as started, show_progress(job.quiet) as progress:
         spec = dataclasses.replace(spec, engine=started)
         # workers and checkpoints need a place to write to, from which the same command goes on
-        folder = None if started is None and not checkpoint_every else out.with_name(f"{out.name}.job")
+        folder = None if started is None and not checkpoint_every else name_beside(out, ".job")
         model = fit_model(
             spec,
             validation_sites=validation_site or (),

@@ -58,8 +58,7 @@ def run(
     method: Annotated[
         list[str] | None,
         "Method (see 'brio methods'); repeatable; 'all' for all except variants. By default the methods of the --load "
-        "files or, without --load, 'recommended': log-ridge, ridge, brio and the confound baselines that suit the "
-        "cohort.",
+        "files or, without --load, 'recommended': log-ridge, ridge and the confound baselines that suit the cohort.",
     ] = None,
     label: options.Label = None,
     seeds: Annotated[

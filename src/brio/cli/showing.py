@@ -19,6 +19,7 @@ from .options import Load, Predictions, add_command, load_own_methods
 
 if TYPE_CHECKING:
     from ..methods.registry import MethodEntry
+    from ..results import StoredJob
 
 _FACTS = ["name", "family", "block", "summary", "needs", "transductive", "control", "provenance", "reference"]
 _FACTS += ["settings", "tuned_over"]
@@ -47,7 +48,7 @@ def table(
         raise BrioError("--figure shows a single job; give only one folder")
     if figure is not None and figure.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise BrioError(f"--figure {figure}: must end in .png, .svg or .pdf")
-    jobs = [StoredJob.read(folder) for folder in folders]
+    jobs = [StoredJob.read(folder, allow_unfinished=csv is None) for folder in folders]
     text = markdown_table([job.summary for job in jobs], paper)
     if figure is not None:
         draw_sites(jobs[0].rows, jobs[0].summary, figure)
@@ -58,7 +59,7 @@ def table(
         write_csv(csv, pd.concat(rows_by_folder.values(), ignore_index=True))
     if reference is not None:
         text = write_differences(jobs, reference)
-    print(escape_controls(text), end="")
+    _print_results(jobs, text)
 
 
 @add_command(EVALUATION)
@@ -77,11 +78,18 @@ def compare(
     from ..report.comparisons import compare_jobs, gather_jobs, write_joined_tables
     from ..results import StoredJob
 
-    joined = gather_jobs([StoredJob.read(folder) for folder in folders])
+    jobs = [StoredJob.read(folder, allow_unfinished=out is None) for folder in folders]
+    joined = gather_jobs(jobs)
     text = compare_jobs(joined, reference)
     if out is not None:
         write_joined_tables(joined, out)
-    print(escape_controls(text), end="")
+    _print_results(jobs, text)
+
+
+def _print_results(jobs: Iterable[StoredJob], text: str) -> None:
+    """Print results; what is preliminary is said in the first line."""
+    notes = filter(None, dict.fromkeys(job.unfinished for job in jobs))
+    print(escape_controls("\n\n".join([*notes, text])), end="")
 
 
 @add_command(EVALUATION)

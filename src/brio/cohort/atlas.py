@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ..errors import BrioError, take_first_line
+from ..settings import Rois, check_arguments, check_types
 from .values import refuse_unsafe_cells, refuse_unsafe_names
 
 # Columns of a table of ROIs by which the columns of a scan are recognised, in this order.
@@ -45,6 +46,7 @@ class Atlas:
     rois: pd.DataFrame
 
     def __post_init__(self) -> None:
+        check_types(Atlas, vars(self))
         if "name" not in self.rois.columns:
             raise BrioError(f"atlas '{self.name}': the table of ROIs has no column 'name'; add one")
         refuse_unsafe_names([self.name], "the name of an atlas")
@@ -101,7 +103,8 @@ class Atlas:
         return {key: values for key, values in columns.items() if values.is_unique}
 
     @classmethod
-    def unnamed(cls, n_rois: int, name: str = "unknown") -> Atlas:
+    @check_arguments
+    def unnamed(cls, n_rois: Rois, name: str = "unknown") -> Atlas:
         """Make an atlas for which only the number of ROIs is known.
 
         Parameters

@@ -19,6 +19,7 @@ import pandas as pd
 from .. import schemas
 from ..errors import BrioError, file_error
 from ..formatting import format_count
+from ..settings import check_arguments
 from ..storage import NewFile, check_stored, create_whole_folder, write_new, write_sums
 from .atlas import Atlas
 from .scans import SCAN_ID, are_transposed, convert_frames, holds_fc, name_repeated_scans, refuse_fc
@@ -484,6 +485,7 @@ class Cohort:
         for column in ("label", "site"):
             require_filled(self.participants, column, self.name)
 
+    @check_arguments
     def scan(self, i: int) -> np.ndarray:
         """Return the frames of one scan, without copying them.
 
@@ -498,6 +500,7 @@ class Cohort:
         """
         return np.asarray(self.frames[self.starts[i] : self.starts[i] + self.n_frames[i]])  # not a memmap to others
 
+    @check_arguments
     def select(self, keep: Sequence[int] | np.ndarray) -> Cohort:
         """Return a cohort with some of the scans. Frames are not copied.
 
@@ -544,12 +547,13 @@ class Cohort:
         )
 
     @classmethod
+    @check_arguments
     def from_scans(
         cls,
         scans: Sequence[np.ndarray],
         *,
         site: Sequence[Any],
-        label: Sequence[int],
+        label: Sequence[Any],
         participant_id: Sequence[str] | None = None,
         session: Sequence[Any] | None = None,
         covariates: pd.DataFrame | None = None,
@@ -643,6 +647,7 @@ class Cohort:
             fingerprint=hash_content(frames, format_table(table), format_table(atlas.rois), classes),
         )
 
+    @check_arguments
     def save(self, path: str | Path) -> Cohort:
         """Write the cohort to a new folder, and load it from that folder.
 
@@ -666,6 +671,7 @@ class Cohort:
         return Cohort.load(path)
 
     @classmethod
+    @check_arguments
     def load(cls, path: str | Path) -> Cohort:
         """Open a cohort folder.
 

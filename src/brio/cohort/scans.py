@@ -277,6 +277,8 @@ MEASURES: tuple[Measure, ...] = ("correlation", "fisher-z")  # what the entries 
 
 _LARGEST = 1.0 - 1e-6  # as psi clips correlations, so that Fisher z stays finite
 _LARGEST_FISHER_Z = 20.0  # double precision has no correlation below 1 with a larger one
+_LARGEST_OF_PARTIAL = 2.05  # the largest eigenvalue of partial correlations is 2; files have few digits
+_LEAST_SHARED_ROIS = 20
 _ASYMMETRY = 1e-4  # largest difference of two entries that are one edge; files have few digits
 
 
@@ -350,13 +352,39 @@ def convert_fc(matrix: np.ndarray, measure: Measure, where: str) -> np.ndarray:
         largest = np.abs(values).max(initial=0.0)
         if largest > 1 + 1e-6:
             raise BrioError(f"{where}: contains {largest:.7g}, which cannot be a correlation; use --measure fisher-z")
+        _refuse_partial(values, where)
         values = np.arctanh(np.clip(values, -_LARGEST, _LARGEST))
     elif np.abs(values).max(initial=0.0) > _LARGEST_FISHER_Z:
         raise BrioError(
             f"{where}: contains {np.abs(values).max():.3g}, which is too large for a Fisher z; the "
             "matrix may contain covariances"
         )
+    else:
+        _refuse_partial(np.tanh(values), where)
     return values.astype(np.float32)
+
+
+def _refuse_partial(values: np.ndarray, where: str) -> None:
+    """Refuse partial correlations [P, P], whose largest eigenvalue is always below 2.
+
+    That of full correlations is the variance of a first component that regions share: 8 and more of 116 real regions.
+    Of a few regions, it may be below 2 as well, but no eigenvalue of full correlations is negative.
+    """
+    alive = values.any(axis=1)
+    values, identity = values[alive][:, alive], np.eye(alive.sum())
+    if alive.sum() < 2 or not _is_positive_definite((_LARGEST_OF_PARTIAL - 1) * identity - values):
+        return
+    if len(values) >= _LEAST_SHARED_ROIS or not _is_positive_definite((1 + 1e-3) * identity + values):
+        remedy = "compute full correlations (nilearn: ConnectivityMeasure(kind='correlation')), or give the time series"
+        raise BrioError(f"{where}: contains partial correlations, since all eigenvalues are below 2; {remedy}")
+
+
+def _is_positive_definite(matrix: np.ndarray) -> bool:
+    try:
+        np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        return False
+    return True
 
 
 def _require_square(matrix: np.ndarray, where: str) -> None:

@@ -112,6 +112,7 @@ class Simulation:
     seed: settings.Seed = 0
 
     def __post_init__(self) -> None:
+        settings.check_types(Simulation, {"burst_in_stable": self.burst_in_stable})
         settings.check_domains(self)
         settings.require(self.n_rois % 4 == 0, "n_rois", self.n_rois, "a multiple of four, at least 8")
         settings.require(
@@ -153,6 +154,7 @@ class Simulation:
         return np.concatenate([self.network(name)[-2:] for name in _NETWORKS])
 
 
+@settings.check_arguments
 def simulate(simulation: Simulation = Simulation()) -> Cohort:  # noqa: B008 - frozen
     """Simulate a multi-site cohort with known effects.
 

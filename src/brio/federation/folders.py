@@ -11,6 +11,7 @@ classes of the scans of every answer.
 import hashlib
 import json
 import os
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -45,6 +46,15 @@ def name_request(number: int) -> str:
 def name_answer(answer: Answer) -> str:
     """Name the file of an answer by the number of its round and the site."""
     return f"answer-{answer.round + 1}-{quote(answer.site, safe='')}.brio"
+
+
+def name_project(folder: Path) -> str:
+    """Name a project like its folder; a hash tells apart what messages have no room or letters for."""
+    name = folder.name
+    if re.fullmatch(r"[A-Za-z0-9][\w.-]{0,59}", name):
+        return name
+    plain = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:51]
+    return f"{plain or 'project'}-{hashlib.sha256(os.fsencode(name)).hexdigest()[:8]}"
 
 
 def start_project(folder: Path, terms: Terms) -> Path:

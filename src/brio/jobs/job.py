@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -295,16 +294,11 @@ def state_needs(runs: Mapping[str, Method], cohort: Cohort, folder: Path, record
 
 
 def describe_rest(runs: Mapping[str, Method], store: RunStore) -> str:
-    """Estimate how long the unfinished runs of a job take, if each takes as long as the finished ones of its method."""
-    left = Counter(method.name for key, method in runs.items() if key not in store)
-    seconds: dict[str, list[float]] = {}
-    for key, method in runs.items():
-        if key in store and method.name in left:
-            seconds.setdefault(method.name, []).append(float(store.read_record(key).row.seconds or 0.0))
-    if not left or left.keys() != seconds.keys():
+    """Describe how long the unfinished runs of a job take; empty if none is left, or a method has no finished one."""
+    seconds, unknown = store.estimate_rest({key: method.name for key, method in runs.items()})
+    if unknown or not seconds:
         return ""
-    total = sum(n * sum(seconds[name]) / len(seconds[name]) for name, n in left.items())
-    return f"the remaining runs will take about {format_time(total)} at the rate so far"
+    return f"the remaining runs will take about {format_time(seconds)} at the rate so far"
 
 
 def check_folds(names: Sequence[str], known: Sequence[str]) -> None:

@@ -198,6 +198,7 @@ def describe_job(job: Job, methods: dict[str, PlannedMethod], seeds: Sequence[in
     import torch
 
     spec, cohort, audit = job.spec, job.cohort, job.audit
+    on_cpu = job.device.torch_device.type == "cpu"
     return Plan(
         brio=__version__,
         cohort=cohort.name,
@@ -216,8 +217,16 @@ def describe_job(job: Job, methods: dict[str, PlannedMethod], seeds: Sequence[in
         seeds=tuple(seeds),
         folds=None if spec.folds is None else tuple(sorted(spec.folds)),
         device=job.device.name,
-        threads=torch.get_num_threads() if job.device.torch_device.type == "cpu" else None,
+        threads=torch.get_num_threads() if on_cpu and any(map(_depends_on_threads, methods)) else None,
     )
+
+
+def _depends_on_threads(name: str) -> bool:
+    """Whether the number of threads may change the last digits of a method; linear models are fitted on one core."""
+    from ..methods.linear.base import LinearMethod
+
+    entry = find_method(name)
+    return bool(entry.file) or not issubclass(entry.method_class, LinearMethod)
 
 
 def run_key(plan: Plan, method: str, settings: Mapping[str, Any], fold: str, seed: int) -> str:

@@ -23,16 +23,16 @@ from ..device import check_device_name
 from ..errors import BrioError
 from ..formatting import format_count, format_time
 from ..methods import find_method, list_methods, make_method
-from ..protocol import make_folds, make_inner_folds
 from ..results import RunStore, StoredJob, TuningRecord, prediction_rows, result_rows, summarise, write_tables
 from ..results.cohort import is_label_sex, read_cohort_facts
 from ..results.files import PLAN, RUNS, SEARCH
 from ..results.store import list_heartbeats
 from ..settings import Budget, draw_configurations, require_number
-from .job import Job, Say, check_sites, ignore, open_cohort, prepare_job
+from .job import Job, Say, ignore, open_cohort, prepare_job
 from .plan import JobPlan, PlannedRun, build_plan, describe_job, describe_method, method_identity, plan_runs, run_key
 from .resume import open_job, read_earlier_plan, reserve_folder
 from .spec import RECOMMENDED, RECOMMENDED_METHODS, Engine, JobSpec, Shard, check_settings
+from .status import LEAST_SHARE
 
 if TYPE_CHECKING:
     from ..training import FittedRun, Method, Run
@@ -86,8 +86,8 @@ class LocalEngine(Engine):
             done += cost
 
 
-# share of a stack after which the time of the rest is estimated, and from how many seconds on it is said
-MEASURED, LEAST_SECONDS = 0.03, 60.0
+LEAST_SECONDS = 60.0
+"""Seconds from which on the time left is said."""
 
 
 def announce_time(progress: Progress, say: Say, left: float) -> Progress:
@@ -96,7 +96,7 @@ def announce_time(progress: Progress, say: Say, left: float) -> Progress:
 
     def report(message: str, share: float) -> None:
         nonlocal said
-        if share >= MEASURED and not said:
+        if share >= LEAST_SHARE and not said:
             said, rest = True, (time.monotonic() - start) * (left / share - 1)
             if rest >= LEAST_SECONDS:
                 say(f"time left: about {format_time(rest)}, estimated from the first {100 * share:.0f}% of this stack")
@@ -134,25 +134,11 @@ def start_job(spec: JobSpec, progress: Progress = silent, say: Say = ignore) -> 
             unsuited["covariates-only"] = "would use sex as an input, but sex is the label here"
         if (pd.Series(job.cohort.n_frames).groupby(job.cohort.sites).nunique() == 1).all():
             unsuited["length-only"] = "cannot work, because all scans of each site have the same length"
-        if reason := _explain_missing_inner_folds(job):
-            unsuited["brio"] = f"cannot choose its number of epochs: {reason}"
         for name in [name for name in names if name in unsuited and name not in spec.methods]:
             names.remove(name)
             say(f"left out: method '{name}' {unsuited[name]}")
         say(f"recommended methods, {format_count(spec.seeds, 'seed')}: {', '.join(names)}")
     return job, names
-
-
-def _explain_missing_inner_folds(job: Job) -> str:
-    """Say why a network without validation scans has no inner folds; empty where it has them, or needs none."""
-    check_sites(job.cohort, job.spec)
-    folds = make_folds(job.cohort, job.spec.protocol, 0, job.protocol_settings)
-    try:
-        for fold in (fold for fold in folds if not len(fold.validation)):
-            make_inner_folds(job.cohort, fold, 0)
-    except BrioError as error:
-        return str(error)
-    return ""
 
 
 def train_stacks(job: Job, plan: JobPlan, store: RunStore, allow_divergence: bool = False) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,6 +22,7 @@ from ..settings import (
     Seeds,
     SettingFacts,
     check_domains,
+    check_types,
     fit_value,
     format_setting,
     list_setting_facts,
@@ -63,7 +64,7 @@ def _list_all_methods() -> list[SettingFacts]:
 
 
 # what docs/methods.md recommends to begin with, and the word for those of them that the cohort suits
-RECOMMENDED_METHODS = ("log-ridge", "ridge", "covariates-only", "length-only", "dead-rois-only", "brio")
+RECOMMENDED_METHODS = ("log-ridge", "ridge", "covariates-only", "length-only", "dead-rois-only")
 RECOMMENDED = "recommended"
 
 
@@ -115,19 +116,20 @@ class JobSpec:
     harmonisation_rule: HarmonisationRule = field(init=False)
 
     def __post_init__(self) -> None:
-        requested = (self.methods,) if isinstance(self.methods, str) else self.methods
-        folds = (self.folds,) if isinstance(self.folds, str) else self.folds
-        left_out = (self.leave_out,) if isinstance(self.leave_out, str) else self.leave_out
-        companions = (self.companions,) if isinstance(self.companions, Cohort) else self.companions
         check_domains(self)
+        given = {f.name: getattr(self, f.name) for f in fields(self) if f.init}
+        for name, kind in {"methods": str, "folds": str, "leave_out": str, "companions": Cohort}.items():
+            given[name] = (given[name],) if isinstance(given[name], kind) else given[name]
+        for name, value in check_types(JobSpec, given).items():
+            object.__setattr__(self, name, value)
         require(self.protocol in PROTOCOLS, "protocol", self.protocol, " or ".join(PROTOCOLS))
         parts = split_settings(self.settings)
         values = {
-            "methods": tuple(dict.fromkeys(requested)),
+            "methods": tuple(dict.fromkeys(self.methods)),
             "settings": dict(self.settings),
-            "folds": None if folds is None else tuple(map(normalise_text, folds)),
-            "leave_out": tuple(map(normalise_text, left_out)),
-            "companions": tuple(companions),
+            "folds": None if self.folds is None else tuple(map(normalise_text, self.folds)),
+            "leave_out": tuple(map(normalise_text, self.leave_out)),
+            "companions": tuple(self.companions),
             "method_settings": parts[""],
             "audit_rules": replace_values(AuditRules(), parts["audit"], "audit."),
             "protocol_settings": replace_values(ProtocolSettings(), parts["protocol"], "protocol."),

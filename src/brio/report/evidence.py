@@ -69,6 +69,11 @@ class Evidence:
         return self.main[0].job.summary if self.main else None
 
     @property
+    def preliminary(self) -> str:
+        """What is missing of a job that is not finished; empty for finished jobs."""
+        return next((job.unfinished for job in self.jobs if job.unfinished), "")
+
+    @property
     def title(self) -> str:
         """The name of the cohort, else that of the folder."""
         return self.main[0].job.summary.cohort if self.main else self.folder.resolve().name
@@ -203,8 +208,8 @@ class Evidence:
 
 
 def read_job(folder: Path) -> StoredJob:
-    """Read a job with its plan and, unless its results are reused, its predictions."""
-    job = StoredJob.read(folder)
+    """Read a job, or what there is of an unfinished one, with its plan and, unless reused, its predictions."""
+    job = StoredJob.read(folder, allow_unfinished=True)
     plan = job.require_plan()
     for method in job.summary.methods:
         if method not in plan.methods:
@@ -218,7 +223,7 @@ def read_evidence(folder: Path, read_job: Callable[[Path], StoredJob] = read_job
     """Read a folder of ``brio run``, ``brio tune`` or ``brio study``; ``read_job`` may recompute its jobs."""
     require_folder(folder)
     studies = _read_studies(folder)
-    if is_kept(folder / SUMMARY):
+    if is_kept(folder / SUMMARY) or (folder / PLAN).is_file():
         job = read_job(folder)
         return Evidence(folder, [job], [EvidenceArm(m, m, job, plain=True) for m in job.summary.methods], studies)
     places: list[Path] = []  # of arms: those trained here, then those with reused results that were not trained here
@@ -227,7 +232,7 @@ def read_evidence(folder: Path, read_job: Callable[[Path], StoredJob] = read_job
         places += sorted(p for p in (folder / parent).glob("*/*") if p.is_dir() and p.parts[-2:] not in seen)
     finished = [place for place in places if is_kept(place / SUMMARY)]
     if not finished and not studies:
-        problem = "its runs are unfinished" if (folder / PLAN).is_file() or places else "has no results"
+        problem = "its runs are unfinished" if places else "has no results"
         raise BrioError(f"{folder}: {problem}; give the folder of a finished 'brio run', 'brio tune' or 'brio study'")
     jobs = [read_job(place) for place in finished]
     # the scans that most jobs have are the usual ones; leave-one-site-out jobs decide where there are some

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..errors import BrioError
 from ..models.external import read_validation
-from ..storage import make_folders, remove_leftovers, write_atomically
+from ..storage import make_folders, name_beside, remove_leftovers, write_atomically
 from ..version import __version__
 from .evidence import Evidence, read_evidence
 from .html import fill_template
@@ -34,7 +34,8 @@ _WRITER = re.compile(r'(?:<meta name="generator" content="|^(?:% )?Written by )b
 def format_report(evidence: Evidence, page: Path) -> dict[Path, str]:
     """Return the texts of a report by their files: the model card, the references, and last the page."""
     texts = {page.with_name(CARD): write_model_card(evidence)}
-    return texts | {page.with_suffix(".bib"): write_bibliography(evidence, __version__), page: render_page(evidence)}
+    references = name_beside(page.with_suffix(""), ".bib")
+    return texts | {references: write_bibliography(evidence, __version__), page: render_page(evidence)}
 
 
 def write_report(folder: str | Path, out: str | Path | None = None, predictions: Iterable[str | Path] = ()) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +13,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ..cohort.covariates import ClassNames
 from ..errors import file_error
+from ..formatting import format_count
+from ..methods.registry import restore_method
 from ..protocol import calibrate_margins, score_predictions
 from ..protocol.metrics import ONE_CLASS
 from ..schemas import MAX_PARTICIPANT_TABLE_BYTES, Name, StoredCount, StoredLabel, StoredShare, show_value
@@ -37,7 +41,7 @@ from .files import (
 )
 from .records import METRICS, Plan, RunRecord, RunRow, Summary, TuningRecord
 from .store import RunStore
-from .summarise import covariance_rows, format_site_tables, read_covariances, read_sites, site_rows
+from .summarise import covariance_rows, format_site_tables, read_covariances, read_sites, site_rows, summarise
 
 COLUMNS = [f.name for f in dataclasses.fields(RunRow)]
 DIVERGED = "training diverged"
@@ -153,11 +157,16 @@ class StoredJob:
     cohort_facts: dict[str, Any] | None = None
     groups: pd.DataFrame | None = None
     tuning: TuningRecord | None = None  # where settings were tuned here
+    unfinished: str = ""  # what is missing of a job that is not finished
 
     @classmethod
-    def read(cls, folder: Path) -> StoredJob:
-        """Read a folder of ``brio run`` or ``brio tune``; only the summary and the rows are required."""
+    def read(cls, folder: Path, allow_unfinished: bool = False) -> StoredJob:
+        """Read a folder of ``brio run`` or ``brio tune``; only the summary and the rows are required.
 
+        With ``allow_unfinished``, a job without a summary has the methods all of whose runs are finished.
+        """
+        if allow_unfinished and (folder / PLAN).is_file() and not is_kept(folder / SUMMARY):
+            return cls._read_unfinished(folder)
         summary, rows, predictions = Summary.read(folder), read_results(folder), read_predictions(folder)
         _check_agreement(summary, rows, folder / RESULTS)
         if predictions is not None:
@@ -172,6 +181,37 @@ class StoredJob:
             cohort_facts=read_cohort_facts(folder),
             groups=read_groups(folder),
             tuning=TuningRecord.read(folder) if is_kept(folder / TUNING) else None,
+        )
+
+    @classmethod
+    def _read_unfinished(cls, folder: Path) -> StoredJob:
+        """Read the finished methods of a job, and summarise them as if it had no others; nothing is written."""
+        plan, store = Plan.read(folder, PLAN_AGAIN), RunStore(folder / RUNS)
+        methods = plan.find_methods()
+        left = Counter(name for key, name in methods.items() if key not in store)
+        records = [store.read_record(key) for key, name in methods.items() if name not in left]
+        if not records:
+            raise file_error(folder, "no method has all of its runs yet", f"see 'brio status {folder}'")
+        plan = dataclasses.replace(
+            plan,
+            methods={name: planned for name, planned in plan.methods.items() if name not in left},
+            stacks=tuple(stack for stack in plan.stacks if stack and methods.get(stack[0]) not in left),
+        )
+        rows, predictions = result_rows(record.row for record in records), prediction_rows(records)
+        facts = {record.row.method: restore_method(record.row.method, record.settings).facts for record in records}
+        cohort_facts = read_cohort_facts(folder)
+        label_is_sex = ClassNames(*(cohort_facts or {}).get("classes", ())).are_sexes
+        missing = ", ".join(f"{name} ({format_count(n, 'run')})" for name, n in left.items()) or "its tables"
+        return cls(
+            folder=folder,
+            summary=summarise(plan, rows, predictions, facts, label_is_sex),
+            rows=rows,
+            plan=plan,
+            predictions=predictions,
+            audit=read_audit(folder),
+            cohort_facts=cohort_facts,
+            groups=read_groups(folder),
+            unfinished=f"Preliminary: job '{folder.resolve().name}' is not finished. Missing: {missing}.",
         )
 
     def require_plan(self) -> Plan:

@@ -173,7 +173,7 @@ class Plan:
     seeds: tuple[StoredCount, ...]
     folds: tuple[str, ...] | None  # folds that were asked for; None for all
     device: Name  # as --device takes it
-    threads: StoredPositiveCount | None  # on a CPU
+    threads: StoredPositiveCount | None  # on a CPU, where a number depends on them
     stacks: tuple[tuple[Hex, ...], ...] = ()
     fold_rule: StoredPositiveCount | None = field(default=None, metadata=OMIT_NONE)
     label: str | None = field(default=None, metadata=OMIT_NONE)
@@ -183,6 +183,14 @@ class Plan:
         """Return what identifies a job, as plain JSON values, without stacks and reasons for exclusions."""
         identity = dataclasses.replace(self, excluded=dict.fromkeys(self.excluded, ()), stacks=())
         return json.loads(json.dumps(to_json(identity)))
+
+    def find_methods(self) -> dict[str, str]:
+        """Find the method of each run, by key: stacks come in the order of the methods, each with as many folds."""
+        keys = [key for stack in self.stacks for key in stack]
+        shares = {name: len(method.configurations or ()) or 1 for name, method in self.methods.items()}
+        each = len(keys) / max(1, sum(shares.values()))
+        names = [name for name, share in shares.items() for _ in range(round(share * each))]
+        return dict(zip(keys, names, strict=False))  # a plan that was changed by hand may have too few
 
     @classmethod
     def read(cls, folder: Path, remedy: str = REPEAT_JOB) -> Plan:

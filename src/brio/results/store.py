@@ -10,6 +10,7 @@ import platform
 import secrets
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -250,6 +251,19 @@ class RunStore:
         record = from_json(RunRecord, read_json(path, RUN_AGAIN), path, RUN_AGAIN)
         from_json(RunDetails, record.details, path, RUN_AGAIN, "details")
         return record
+
+    def estimate_rest(self, methods: Mapping[str, str]) -> tuple[float, Counter[str]]:
+        """Estimate the seconds of the unfinished runs of methods (by key), each as long as the finished ones.
+
+        Also returns how many runs are left of methods that have no finished one.
+        """
+        left = Counter(name for key, name in methods.items() if key not in self)
+        seconds: dict[str, list[float]] = {}
+        for key, name in methods.items():
+            if name in left and key in self:
+                seconds.setdefault(name, []).append(self.read_record(key).row.seconds)
+        total = sum(left[name] * sum(measured) / len(measured) for name, measured in seconds.items())
+        return total, Counter({name: n for name, n in left.items() if name not in seconds})
 
     def read_weights(self, key: str) -> dict[str, Tensor]:
         """Read the tensors of a finished run."""

@@ -39,6 +39,8 @@ Target = TypeVar("Target")
 
 _NAME = re.compile(r"\.brio-([0-9a-f]{8})-([0-9]+)-(s?[0-9a-f]{8})-[0-9]+(?:-([0-9a-f]{8}))?\.partial")
 _numbers = itertools.count()
+MAX_NAME_BYTES = 255
+"""Longest name of a file on common disks."""
 
 
 @functools.cache
@@ -79,6 +81,15 @@ def reserve_name(folder: Path, final: str = "") -> Path:
     ending = f"-{_shorten(final)}" if final else ""
     number = os.getpid()
     return folder / f".brio-{_get_machine()}-{number}-{_identify_process(number)}-{next(_numbers)}{ending}.partial"
+
+
+def name_beside(path: Path, ending: str) -> Path:
+    """Name what lies beside a file or folder; of a name too long for a disk, a hash stands for the end."""
+    name = path.name
+    if len(os.fsencode(name + ending)) > MAX_NAME_BYTES:
+        start = os.fsencode(name)[: MAX_NAME_BYTES - len(ending) - 9]
+        name = f"{start.decode(errors='ignore')}-{_shorten(name)}"
+    return path.with_name(name + ending)
 
 
 def is_partial(name: str) -> bool:
@@ -285,6 +296,8 @@ def refuse_existing(out: str | Path) -> None:
     out = Path(out)
     if os.path.lexists(out):
         raise BrioError(f"{out}: already exists; remove it, or choose another --out")
+    if len(os.fsencode(out.name)) > MAX_NAME_BYTES:
+        raise BrioError(f"{out.name[:40]}...: a name of more than {MAX_NAME_BYTES} bytes; choose another --out")
     final = _shorten(out.name)
     if any(name[4] == final and name[1] == _get_machine() and not _is_dead(name) for name in _list_partial(out.parent)):
         raise BrioError(f"{out}: another brio process is writing this folder; wait or choose another --out")

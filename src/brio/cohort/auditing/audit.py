@@ -27,7 +27,7 @@ from msgspec import Meta
 from ...errors import BrioError
 from ...formatting import format_count, state_p
 from ...schemas import OMIT_NONE, to_json
-from ...settings import Share, check_domains
+from ...settings import Share, check_arguments, check_domains
 from ..cohort import FORMER_LABEL, Cohort
 from ..scans import holds_fc, index_participants
 from ..values import group_alike, shorten_list
@@ -223,6 +223,7 @@ class Audit:
         return found | {"exclusions": to_json(self.exclusions)}
 
 
+@check_arguments
 def audit(cohort: Cohort | str | Path, rules: AuditRules = DEFAULT_RULES, companions: Sequence[Cohort] = ()) -> Audit:
     """Find the defects of a cohort, and propose scans to exclude.
 

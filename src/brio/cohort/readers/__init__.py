@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ...console import Progress, silent
 from ...errors import BrioError, nearest
 from ...formatting import format_count
-from ...storage import refuse_existing
+from ...storage import name_beside, refuse_existing
 from ..atlas import canonicalise_atlas_name
 from ..cohort import ATLAS, FRAMES, HEADER, IMPORT_AGAIN, PARTICIPANTS, Cohort, name_other_folder
 from ..scans import is_repetition_time, require_frames
@@ -106,7 +106,7 @@ def import_cohort(
         raise BrioError(f"unknown layout '{kind}'; {nearest(kind, READERS)}")
     selected = _select_options(kind, options)
     refuse_existing(out)
-    selected = replace(selected, workspace=Path(f"{out}.extracted"), progress=progress)
+    selected = replace(selected, workspace=name_beside(Path(out), ".extracted"), progress=progress)
     return import_scans(kind, READERS[kind].find, src, out, selected)
 
 
@@ -161,7 +161,7 @@ def read_scans_to_predict(
     selected = _select_options(kind, {"name": describe_name(get_series_stem(src.resolve())), **options})
     refuse_existing(out)
     selected = replace(selected, tr=tr, labels_required=False, known_header=tuple(known_header))
-    selected = replace(selected, workspace=Path(f"{out}.extracted"), progress=progress)
+    selected = replace(selected, workspace=name_beside(Path(out), ".extracted"), progress=progress)
     return import_scans(kind, READERS[kind].find, src, out, selected)
 
 

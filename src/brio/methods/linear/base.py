@@ -559,8 +559,10 @@ class ScanReader:
     def __init__(self, inputs: training.Inputs, matrices: Tensor, share_products: bool = False) -> None:
         everyone = torch.arange(len(matrices), device=matrices.device)
         self._scans = inputs.take(everyone, matrices).map(Tensor.cpu)
-        x = read_edges(self._scans.A).double().numpy() if share_products else None
-        self._products = None if x is None else x @ x.T
+        self._products = None
+        if share_products:  # on one core, since the order of sums depends on how many there are
+            x = read_edges(self._scans.A).double().numpy()
+            (self._products,) = map_on_cores(lambda edges: edges @ edges.T, [x])
 
     def __call__(self, scans: np.ndarray) -> Scans:
         """Take scans by position [n]."""
