@@ -187,7 +187,7 @@ def test_numbers_and_lists_of_numpy_are_those_of_python(tmp_path):
     cohort = simulate(Simulation(n_sites=4, per_class=4, n_rois=8, frames=60))
     result = brio.run(cohort, np.array(["ridge"]), seeds=np.int64(1), folds=np.array(["site01"]), device="cpu")
     assert result.rows["fold"].tolist() == ["site01"]
-    with pytest.raises(BrioError, match="argument 'cohort'.*a Cohort with scans or a path"):
+    with pytest.raises(BrioError, match=r"argument .cohort..*a Cohort with scans or a path"):
         brio.run(cohort.select([]), "ridge")
     with pytest.raises(BrioError, match="argument 'check_axes'=no: must be True or False"):
         brio.Cohort.from_scans([], site=[], label=[], check_axes="no")
