@@ -305,7 +305,7 @@ def run(
         seeds=choose_seeds(methods, seeds),
         settings=settings or {},
         folds=folds,
-        companions=companions,
+        companions=[companions] if isinstance(companions, Cohort) else companions,
         exclude=exclude,
         device=device,
         runs_per_stack=runs_per_stack,
