@@ -200,11 +200,10 @@ class StoredJob:
         rows, predictions = result_rows(record.row for record in records), prediction_rows(records)
         facts = {record.row.method: restore_method(record.row.method, record.settings).facts for record in records}
         cohort_facts = read_cohort_facts(folder)
-        label_is_sex = ClassNames(*(cohort_facts or {}).get("classes", ())).are_sexes
         missing = ", ".join(f"{name} ({format_count(n, 'run')})" for name, n in left.items()) or "its tables"
         return cls(
             folder=folder,
-            summary=summarise(plan, rows, predictions, facts, label_is_sex),
+            summary=summarise(plan, rows, predictions, facts, cohort_facts),
             rows=rows,
             plan=plan,
             predictions=predictions,
