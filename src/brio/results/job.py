@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..cohort.covariates import ClassNames
 from ..errors import file_error
 from ..formatting import format_count
 from ..methods.registry import restore_method
