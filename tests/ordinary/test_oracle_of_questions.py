@@ -581,6 +581,22 @@ def test_list_of_ids_in_other_spellings(name):
             assert [tidy(left) for left in found.ids] == ([tidy(one)] if name in UNLIKE else []) + ["x", "y"]
 
 
+@pytest.mark.parametrize(
+    ("ids", "line", "out"),
+    [
+        (["1", "sub-1"], "1", "1"),
+        (["1", "sub-1"], "sub-1", "sub-1"),
+        (["sub-1", "sub-10"], "1", "sub-1"),
+        (["1", "10"], "sub-1", "1"),
+    ],
+)
+def test_list_with_and_without_the_prefix_of_bids(ids, line, out):
+    everybody = [*ids, "x", "y"]
+    table = write_table({"site": list("ABAB"), "label": list("0101")}, everybody)
+    left = bring(write_files(everybody), table, **add_option({"exclude": line})).ids
+    assert {*left} == {*everybody} - {out}
+
+
 @pytest.mark.parametrize("name", WRITTEN)
 def test_two_spellings_of_one_id(name):
     one, other = WRITTEN[name]
