@@ -98,10 +98,11 @@ def _check_answer(request: Request, answer: Answer) -> None:
 def check_sums(request: Request, model: str, own: Arrays, n: int, n_sites: int = 1) -> None:
     """Refuse sums for a model that the n scans of some sites could not give."""
     request.terms.check_sums(request.round, own)
-    if request.round:
-        possible = _check_vectors(Progress(request.terms, request.shown[model]), n, n_sites, own)
-    else:
-        possible = _check_description(own, n_sites)
+    with np.errstate(over="ignore", invalid="ignore"):  # absurd numbers are refused, not warned of
+        if request.round:
+            possible = _check_vectors(Progress(request.terms, request.shown[model]), n, n_sites, own)
+        else:
+            possible = _check_description(own, n_sites)
     for name, is_possible in possible.items():
         if not is_possible:
             raise BrioError(f"'{name}' contains values that no scans could give")
