@@ -74,8 +74,8 @@ class _Reader(ScanReader):
 
     def sum_products(self, scans: np.ndarray) -> np.ndarray:
         """Sum z change change' z' over all changes of scans [n]. Shape [n, n]."""
-        rows = self.products[np.isin(self.owner, scans)][:, scans]
-        return np.asarray(rows.T @ rows, dtype=np.float64)
+        rows = self.products[np.isin(self.owner, scans)][:, scans].astype(np.float64)
+        return np.asarray(rows.T @ rows)
 
 
 @dataclass(frozen=True)
@@ -134,10 +134,9 @@ class BrioPlus(LogRidge):
             return prepared
         z = opened.z[run.fold.source].astype(np.float64)
         tau = max(np.trace(prepared.gram) / len(prepared.gram), 1e-9)  # so lambda_re has no unit
-        penalty = z @ z.T
-        ridge = 1e-10 * np.trace(penalty) / len(penalty)  # scans may be alike, or more than edges
-        penalty += (self.settings.lambda_re / tau) * opened.sum_products(run.fold.source)
-        penalty[np.diag_indices_from(penalty)] += ridge
+        penalty = z @ z.T + (self.settings.lambda_re / tau) * opened.sum_products(run.fold.source)
+        least = max(1e-10 * np.trace(penalty) / len(penalty), 1e-30)  # scans may be alike
+        penalty[np.diag_indices_from(penalty)] += least
         across = z @ prepared.rows.x.T
         correction = cho_solve(cho_factor(penalty, lower=True), across)
         rows = _PenalisedRows(**vars(prepared.rows), z=z, correction=correction)
@@ -152,5 +151,5 @@ class BrioPlus(LogRidge):
 
     def estimate_run_bytes(self, n_scans: int, n_rois: int, decomposed: bool = False) -> float:
         """Estimate the memory of one run, with log-connectomes and the products of the changes of its scans."""
-        own = 4.0 * n_scans * (n_rois**2 + 2.0 * self.settings.K * n_scans) if self.settings.lambda_re else 0.0
+        own = 4.0 * n_scans * (n_rois**2 + 3.0 * self.settings.K * n_scans) if self.settings.lambda_re else 0.0
         return super().estimate_run_bytes(n_scans, n_rois, decomposed) + own
