@@ -93,6 +93,8 @@ class Result(StoredJob):
         there is no ``groups.csv``.
     tuning : TuningRecord or None
         The settings that :func:`brio.tune` chose in this job; None if nothing was tuned.
+    unfinished : str
+        What is missing of a job that is not finished; empty for a finished job.
 
     Examples
     --------

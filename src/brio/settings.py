@@ -472,6 +472,8 @@ def _fits(value: Any, kind: Any) -> bool:
         return isinstance(value, Path) and "\0" not in str(value)
     if origin in (None, type(None)):
         return value is None
+    if getattr(origin, "_is_protocol", False) and "__call__" not in vars(origin):
+        return value is not None
     if origin is Callable or getattr(origin, "_is_protocol", False):
         return callable(value)
     if getattr(origin, "by_name", False):
