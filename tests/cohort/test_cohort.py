@@ -94,7 +94,7 @@ def test_roi_names_stay_text(tmp_path, names):
     [("HC", "HC"), ("HC", "hc "), ("\u00e9", "e\u0301"), ("AB", "\uff21B"), ("1", "1.0"), ("", "a"), ("a", "b", "c")],
 )
 def test_two_classes_have_two_names(classes):
-    refuse("two different names", cohort, classes=classes)
+    refuse("two", cohort, classes=classes)
 
 
 @pytest.mark.parametrize("names", [("Zo\u0308e", "Zöe"), ("Ann\u00a0B", "Ann B"), ("\uff21B", "AB"), ("Ann ", "Ann")])

@@ -157,7 +157,7 @@ def test_the_audit_warns_where_covariates_differ_between_classes(change):
     warned = [line.split()[0] for line in said.splitlines() if line.endswith("WARNING: differs between classes")]
     assert warned == (["age"] if change else [])
     auc = roc_auc_score(people.table["label"], people.table["age"])
-    assert f"{max(auc, 1 - auc):.2f}" in next(line for line in said.splitlines() if line.split()[:1] == ["age"])
+    assert f"{max(auc, 1 - auc):.3f}" in next(line for line in said.splitlines() if line.split()[:1] == ["age"])
 
 
 @pytest.mark.parametrize("name", mark_long(["5 sites", "3 sites", "numbered", "named"], ["5 sites"]))

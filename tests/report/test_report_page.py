@@ -196,7 +196,6 @@ def test_too_large_a_page_leaves_out_the_viewer_and_says_so(copy, rewrite, monke
     ("spoil", "says"),
     [
         (lambda folder: (folder / "predictions.csv").unlink(), "predictions.csv: cannot be read"),
-        (lambda folder: (folder / "summary.json").unlink(), "unfinished"),
         (lambda folder: [path.unlink() for path in folder.rglob("*") if path.is_file()], "has no results"),
         (shutil.rmtree, "this folder does not exist"),
     ],

@@ -72,7 +72,7 @@ MEASURES = ("age", "mean_fd", "tr")  # columns that hold quantities, never codes
 
 def normalise_text(value: object) -> str:
     """Write a text in one way: composed accents, usual widths, one blank between words and none around them."""
-    return " ".join(unicodedata.normalize("NFKC", str(value)).split())
+    return re.sub(r"[ \t\r\n]+", " ", unicodedata.normalize("NFKC", str(value))).strip(" ")
 
 
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
