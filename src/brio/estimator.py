@@ -104,7 +104,14 @@ def convert_connectomes(X: Any) -> list[np.ndarray]:
         raise BrioError("X contains no connectomes")
     largest = np.abs(matrices[np.isfinite(matrices)]).max(initial=0.0)
     if largest > 1 + 1e-3:
-        beyond = f"X contains absolute values up to {largest:.3g}, but correlations are at most 1"
+        beyond = f"X contains absolute values up to {largest:.7g}, but correlations are at most 1"
+        raise BrioError(f"{beyond}; use ConnectivityMeasure(kind='correlation')")
+    diagonal = np.diagonal(matrices, axis1=1, axis2=2)
+    odd = diagonal[
+        (values.ndim == 3) & np.isfinite(diagonal) & (np.abs(diagonal) > 1e-3) & (np.abs(diagonal - 1) > 1e-3)
+    ]
+    if odd.size:
+        beyond = f"X has {odd[0]:.3g} on a diagonal, but the correlation of a region with itself is 1"
         raise BrioError(f"{beyond}; use ConnectivityMeasure(kind='correlation')")
     return [convert_fc(matrix.clip(-1, 1), "correlation", f"X[{i}]") for i, matrix in enumerate(matrices)]
 

@@ -582,6 +582,18 @@ def test_a_difference_between_sites_is_no_difference_between_classes():
     assert (one.auc_inside, one.n_sites, one.warn) == (None, 0, True)
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_covariate_that_separates_the_classes_either_way_is_a_warning(sign):
+    rng, label = np.random.default_rng(2), [0, 1] * 30
+    scans = [rng.normal(size=(50, 3)) for _ in label]
+    covariates = pd.DataFrame({"dose": [sign * (1 + k) for k in label]})
+    (one,) = audit(
+        Cohort.from_scans(scans, site=["A", "B"] * 15 + ["B", "A"] * 15, label=label, covariates=covariates)
+    ).covariates
+    assert one.warn
+    assert one.auc == pytest.approx(sign > 0)
+
+
 def test_small_and_large_cohorts_do_not_cry_wolf():
     rng = np.random.default_rng(0)
     for n_sites, per_site in ((2, 10), (4, 30), (6, 100)):

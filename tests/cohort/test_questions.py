@@ -15,7 +15,7 @@ from brio.cohort import Cohort, audit, relabel
 from brio.cohort.covariates import describe_labels, read_covariates
 from brio.cohort.readers import import_cohort
 from brio.cohort.simulate import Simulation, simulate
-from brio.cohort.values import normalise_text
+from brio.cohort.values import normalise_text, read_numbers, write_value
 from brio.errors import BrioError
 from brio.jobs import JobSpec
 from made_cohorts import rebuild
@@ -260,3 +260,36 @@ def test_an_empty_cell_of_a_cohort_in_memory_is_no_value(cohort):
         ["motion"],
         "it",
     )
+
+
+def test_sessions_of_a_participant_in_both_classes_are_refused():
+    scans = [np.random.default_rng(i).normal(size=(40, 4)) for i in range(8)]
+    ids = [f"p{i // 2}" for i in range(8)]
+    covariates = pd.DataFrame(
+        {"state": ["on", "off"] * 4, "age": [10, 11, 14, 14.5, 20, 21, 30, 31], "hand": list("llrrllrr")}
+    )
+    cohort = Cohort.from_scans(
+        scans,
+        site=["A"] * 8,
+        label=[0, 0, 0, 0, 1, 1, 1, 1],
+        participant_id=ids,
+        session=list("12") * 4,
+        covariates=covariates,
+    )
+    for question in ("state", "state=on"):
+        refuse(r"p0.*different classes", relabel, cohort, question, 1)
+    longitudinal = relabel(cohort, "age>14.2", 1)
+    assert longitudinal.labels.tolist() == [0, 0, 0, 0, 1, 1, 1, 1], "the first scan decides"
+    assert longitudinal.provenance["label"]["first_scan_decides"] == 1
+    assert "1 participant would be" in describe_labels(longitudinal)
+    assert relabel(cohort, "hand=r", 1).labels.tolist() == [0, 0, 1, 1, 0, 0, 1, 1]
+    assert relabel(cohort, "age>14.5", 1).labels.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert relabel(cohort, "age>site-median", 1).labels.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
+
+
+def test_what_looks_different_stays_different():
+    texts = ["S²", "S2", "1½", "①", "Ａ", "Z\u0308", "a\u2003 b\u00a0", "x\u2028y"]
+    assert [normalise_text(text) for text in texts] == ["S²", "S2", "1½", "①", "A", "Z\u0308", "a b", "x\u2028y"]
+    assert np.isnan(read_numbers(pd.Series(["14²", "9" * 400 + "x", "1_0"]))).all()
+    assert read_numbers(pd.Series(["9" * 400, "2"])).tolist() == [np.inf, 2.0]
+    assert write_value(np.float32(0.1)) == "0.1"

@@ -237,6 +237,11 @@ NUMBERS = ["001", "002", "003", "004"]
         ),
         (NUMBERS, [f"sub-{p}" for p in NUMBERS], "file names lack 'sub-'; leave it out in the table"),
         (NUMBERS, ["1", "2", "3", "4"], "ids in the table lack the leading zeros of the file names"),
+        (
+            ["sub-001", "sub-002", "sub-003", "sub-004"],
+            ["1", "2", "3", "4"],
+            "ids in the table lack the prefix and the leading zeros",
+        ),
         (NUMBERS, ["1.0", "2.0", "3.0", "4.0"], "ids became decimals (7.0); write them as text"),
         (
             [f"VP{p}_rest" for p in NUMBERS],

@@ -331,6 +331,9 @@ def test_exchanged_classes_are_refused_and_other_names_are_said_where_there_are_
     assert "1 is matched with 1 (patients) and 2 with 0 (controls)" in summarise(unnamed, some)
     assert "1 is matched with patient and 2 with control;" in summarise(ridge, some)
     assert "matched with" not in summarise(unnamed, replace(bare, classes=("2", "1")))
+    unnamed_labels = replace(turned, classes=("0", "1"))
+    assert "1 is matched with M and 0 with F" in summarise(sexes, unnamed_labels)
+    assert "matched with" not in summarise(replace(ridge, classes=("HC", "MDD")), unnamed_labels)
 
 
 @pytest.mark.parametrize("names", [("ASD", "TC"), ("patients", "healthy controls"), ("MDD", "HC"), ("1", "controls")])

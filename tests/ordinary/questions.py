@@ -103,8 +103,9 @@ REFUSED = "refused"
 
 
 def tidy(word: str) -> str:
-    """Write a word in the usual form of Unicode, with single blanks inside."""
-    return " ".join(unicodedata.normalize("NFKC", word).split())
+    """Write a word with composed accents, letters of the usual width and single blanks inside."""
+    usual = "".join(unicodedata.normalize("NFKC", c) if 0xFF00 < ord(c) < 0xFFEF else c for c in word)
+    return " ".join(unicodedata.normalize("NFC", usual).split())
 
 
 def read_words(cells: Iterable[str], missing: Iterable[str] = MISSING) -> pd.Series:

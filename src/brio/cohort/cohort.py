@@ -33,6 +33,7 @@ from .values import (
     refuse_unsafe_cells,
     refuse_unsafe_names,
     shorten_list,
+    write_value,
 )
 
 FORMAT = 1  # version of the folder layout
@@ -92,8 +93,15 @@ def check_participants(table: pd.DataFrame, where: str, labels_required: bool = 
     for column in required:
         if column not in table.columns:
             raise BrioError(f"{where}: has no column '{column}'; its columns are {', '.join(map(str, table.columns))}")
+    if table.columns.duplicated().any():
+        raise BrioError(f"{where}: column '{table.columns[table.columns.duplicated()][0]}' appears more than once")
+    for column in table.columns:
+        if not table[column].map(pd.api.types.is_scalar).all():
+            raise BrioError(f"{where}: column '{column}' contains lists or arrays; write one value in each cell")
     refuse_unsafe_cells(table, where)
     table = table.copy()
+    if "site" in table:  # 1 and 1.0, as columns with gaps hold whole numbers
+        table["site"] = table["site"].map(lambda cell: write_value(cell) if isinstance(cell, float) else cell)
     for column in table.columns.difference(["participant_id", SCAN_ID]):
         table[column] = table[column].map(lambda cell: normalise_text(cell) if isinstance(cell, str) else cell)
     for column in table.columns.intersection(["participant_id", "site"]):

@@ -222,16 +222,30 @@ def relabel(cohort: Cohort, question: str, min_class: int = 5) -> Cohort:
     if column in reserved:
         raise BrioError(f"column '{column}' cannot be used as a question; ask about a covariate")
     if column not in offered:
+        if column == (cohort.provenance.get("options") or {}).get("label_column"):
+            raise BrioError(f"column '{column}' is the label of cohort '{cohort.name}' already; leave out --label")
         hint = nearest(column, offered) if offered else "the table has no covariates; add one and import again"
         raise BrioError(f"the participants table of cohort '{cohort.name}' has no column '{column}'; {hint}")
     first, member = index_participants(cohort.participant_ids)
-    filled = (cohort.participants[column].map(write_value) != "").to_numpy()
-    values = cohort.participants[column][filled].groupby(member[filled]).first().reindex(range(len(first)))
-    sites, participants = cohort.sites[first], cohort.participant_ids[first]
+    texts, sites = cohort.participants[column].map(write_value), cohort.sites[first]
+    filled = np.flatnonzero(texts != "")
+    chosen = pd.Series(filled).groupby(member[filled]).first()  # the first scan of each participant with a value
+    values = cohort.participants[column].where(texts != "")
     if sign == ">":
-        label, classes = _compare_numbers(column, values, asked, sites, participants)
+        of_scan, classes = _compare_numbers(
+            column, values, asked, cohort.sites, cohort.participant_ids, chosen.tolist()
+        )
     else:
-        label, classes = _compare_values(column, values, asked, participants)
+        of_scan, classes = _compare_values(column, values, asked, cohort.participant_ids)
+    label = np.full(len(first), -1)
+    label[chosen.index] = of_scan[chosen]
+    both = filled[of_scan[filled] != label[member[filled]]]
+    if len(both) and sign != ">":  # a number is that of the first scan
+        held = f"{texts.iloc[chosen[member[both[0]]]]} and {texts.iloc[both[0]]}, which are in different classes"
+        raise BrioError(
+            f"the question '{question}': participant {cohort.participant_ids[both[0]]} has scans with {column} {held}; "
+            "keep one session of each participant"
+        )
     known, leaves = label >= 0, f"the question '{question}' leaves"
     for k, name in enumerate(classes):
         if not (label == k).any():
@@ -248,7 +262,10 @@ def relabel(cohort: Cohort, question: str, min_class: int = 5) -> Cohort:
     if cohort.labelled.all() and "label" in table:
         table[FORMER_LABEL] = [cohort.classes[k] for k in table["label"]]
     table["label"] = label[member][scans].astype(np.int64)
-    text, members = f"{column}{sign or ''}{asked or ''}", values.map(write_value)
+    text, members = (
+        f"{column}{sign or ''}{asked or ''}",
+        texts.iloc[chosen].set_axis(chosen.index).reindex(range(len(first))),
+    )
     asks = {
         "question": text,
         "column": column,
@@ -256,6 +273,7 @@ def relabel(cohort: Cohort, question: str, min_class: int = 5) -> Cohort:
         "small_sites": small,
         "at_small_sites": int((known & ~used).sum()),
         "min_class": min_class,
+        "first_scan_decides": len(np.unique(member[both])),
         "values": [] if sign == ">" else [members[used & (label == k)].value_counts().to_dict() for k in (0, 1)],
     }
     digest = hashlib.sha256("\n".join([cohort.fingerprint, text, *classes, *cohort.ids[scans]]).encode())
@@ -307,6 +325,9 @@ def describe_labels(cohort: Cohort) -> str:
         small, sites = f"sites with fewer than {asks['min_class']} participants in either class", asks["small_sites"]
         left_out.append(f"{format_count(asks['at_small_sites'], 'participant')} at {small} ({', '.join(sites)})")
     sentence += f"; left out: {' and '.join(left_out)}" if left_out else ""
+    if several := asks.get("first_scan_decides"):
+        who = format_count(several, "participant")
+        sentence += f"; {who} would be in the other class by a later scan, and the first scan decides"
     if asks["question"].endswith(SITE_MEDIAN):
         sentence += "; the median of a site is computed from all participants of the site, because it defines the label"
     return sentence
@@ -316,12 +337,18 @@ def describe_labels(cohort: Cohort) -> str:
 Answer = tuple[np.ndarray, tuple[str, str]]
 
 
-def _compare_numbers(column: str, values: pd.Series, asked: str, sites: np.ndarray, participants: np.ndarray) -> Answer:
-    """Assign label 1 above a number or the median of the site, 0 up to it, and -1 if there is no value."""
+def _compare_numbers(
+    column: str, values: pd.Series, asked: str, sites: np.ndarray, participants: np.ndarray, chosen: Sequence[int]
+) -> Answer:
+    """Assign label 1 above a number or the median of the site, 0 up to it, and -1 if there is no value.
+
+    ``chosen`` has one scan of each participant, from which the median is computed.
+    """
     remedy = f"correct this value and import again, or ask '{column}=VALUE'"
     numbers = _convert_numbers(values, participants, f"'{column}'", remedy)
     if asked == SITE_MEDIAN:
-        limit, name = numbers.groupby(sites).transform("median"), "site median"
+        median = numbers.iloc[chosen].groupby(sites[chosen]).median()
+        limit, name = pd.Series(sites, numbers.index).map(median).astype(float), "site median"
     else:
         limit, name = parse_number(normalise_text(asked)), asked
         if limit is None:

@@ -146,9 +146,9 @@ class _Conditions:
                 return text
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant() as number) | (ast.Constant() as number):
                 written = ast.get_source_segment(self.text, number) or ""  # Python takes 1_4 and 0x10 as well
-                if (parsed := parse_number(written)) is None:
+                if parse_number(written) is None:
                     raise self.refuse(f"{written} is not a number; ")
-                return float(parsed) if number is node else -float(parsed)
+                return float(written) if number is node else -float(written)
         raise self.refuse("compare a column with numbers, or with text in quotes; ")
 
     def find_texts(self, column: ColumnValues, texts: list[str], sign: type) -> list[str]:

@@ -71,8 +71,17 @@ MEASURES = ("age", "mean_fd", "tr")  # columns that hold quantities, never codes
 
 
 def normalise_text(value: object) -> str:
-    """Write a text in one way: composed accents, usual widths, one blank between words and none around them."""
-    return re.sub(r"[ \t\r\n]+", " ", unicodedata.normalize("NFKC", str(value))).strip(" ")
+    """Write a text in one way: composed accents, usual widths, one blank between words and none around them.
+
+    What looks different stays different: superscripts, fractions and the letters of other alphabets.
+    """
+    text = unicodedata.normalize("NFC", str(value))
+    return re.sub(r"[ \t\r\n]+", " ", text if text.isascii() else "".join(map(_use_usual_width, text))).strip(" ")
+
+
+def _use_usual_width(letter: str) -> str:
+    is_blank, form = unicodedata.category(letter) == "Zs", unicodedata.decomposition(letter)
+    return " " if is_blank else unicodedata.normalize("NFKC", letter) if form[:4] in ("<wid", "<nar") else letter
 
 
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -97,8 +106,8 @@ def write_value(cell: Any) -> str:
     """Write a cell as text, empty where it is missing; a number that pandas has read has no needless decimals."""
     if pd.isna(cell):
         return ""
-    if isinstance(cell, float | np.floating):
-        return write_number(float(cell)) if np.isfinite(cell) else str(cell)
+    if isinstance(cell, float | np.floating):  # one in single precision has fewer digits
+        return write_number(float(str(cell))) if np.isfinite(cell) else str(cell)
     text = normalise_text(cell)
     return "" if text == MISSING else text
 
@@ -107,7 +116,8 @@ def read_numbers(column: pd.Series) -> pd.Series:
     """Read the numbers of a column; NaN where a cell is empty or holds no number."""
     if pd.api.types.is_numeric_dtype(column):
         return column.astype(float)
-    return column.map(lambda cell: np.nan if (number := parse_number(normalise_text(cell))) is None else float(number))
+    texts = column.map(normalise_text).astype(object)
+    return texts.map(lambda text: np.nan if parse_number(text) is None else float(text)).astype(float)
 
 
 def convert_column(column: pd.Series) -> pd.Series:
@@ -170,9 +180,10 @@ _LOOK_ALIKES = str.maketrans("авекмнорстухіѕјαβεζηικμνο
 def fold_alike(name: object) -> str:
     """Write what names have in common that are easily confused: ``site_1``, ``Site 01`` and ``site-1.0`` are alike.
 
-    Capitals, letters that look alike, signs between letters and digits, and the form of numbers do not count.
+    Capitals, superscripts, letters that look alike, signs between letters and digits, and the form of numbers do not
+    count.
     """
-    text = normalise_text(name).casefold().translate(_LOOK_ALIKES)
+    text = unicodedata.normalize("NFKC", normalise_text(name)).casefold().translate(_LOOK_ALIKES)
     if (number := parse_number(text)) is not None and math.isfinite(number):
         return write_number(number)
     parts = re.split(r"([0-9]+)(?:\.0+(?![0-9]))?", text)  # words and, between them, whole numbers

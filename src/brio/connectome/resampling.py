@@ -180,7 +180,7 @@ def find_block_changes(x: np.ndarray, count: int, block_length: int | None) -> n
     Shapes: x [T, P], standardised; returns [count, P, P].
     """
     n = len(x)
-    length = min(n, block_length or math.isqrt(n - 1) + 1)
+    length = min(max(1, n // 2), block_length or math.isqrt(n - 1) + 1)
     index = (np.arange(count)[:, None] * n // count + np.arange(length)) % n
     R = x.T @ x / n
     blocks = x[index]

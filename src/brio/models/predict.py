@@ -72,9 +72,9 @@ def _warn_of_rois(model: Model, cohort: Cohort) -> list[str]:
 def _warn_of_classes(model: Model, cohort: Cohort) -> list[str]:
     """Say which label is matched with which class of the model, where labels have other names."""
     (zero, one), (own_zero, own_one) = cohort.classes, model.classes
-    if not cohort.labelled.any() or cohort.classes == UNNAMED_CLASSES:
+    if not cohort.labelled.any() or compare_classes(cohort.classes, model.classes) != "other":
         return []
-    if compare_classes(cohort.classes, model.classes) != "other":
+    if cohort.classes == UNNAMED_CLASSES and ClassNames(*model.classes).controls == 0:  # so are 0 and 1 meant
         return []
     people, is_folder = ClassNames(), cohort.provenance.get("kind") == "cohort"
     remedy = "import the scans again with" if is_folder else "set"

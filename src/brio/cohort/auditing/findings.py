@@ -562,7 +562,7 @@ def measure_covariates_by_label(cohort: Cohort, threshold: float) -> tuple[Covar
     warned = []
     for one in measured:
         auc, p = (one.auc, one.p) if one.auc_inside is None else (one.auc_inside, one.p_inside)
-        differs = abs((auc or 0.5) - 0.5) >= threshold - 0.5
+        differs = auc is not None and abs(auc - 0.5) >= threshold - 0.5
         warned.append(replace(one, warn=differs and (1.0 if p is None else p) * len(measured) < SIGNIFICANCE))
     return tuple(warned)
 

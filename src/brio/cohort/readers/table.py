@@ -274,6 +274,7 @@ def _compare_names(participants: Sequence[str], stems: Sequence[str]) -> str:
     """Suggest how file names differ from ids of participants without a file; empty if no rule fits more than half."""
     firsts = {start for stem in stems for start in _list_starts(stem)}
     unpadded = {first.lstrip("0") for first in firsts if first.isdecimal()}
+    numbers = {re.sub(r"^.*[^0-9]0*(?=[0-9])", "", first) for first in firsts}  # sub-007 is 7
     lower = {first.lower() for first in firsts}
     rules: dict[str, Callable[[str], bool]] = {
         "ids in the table lack the leading zeros of the file names": lambda p: (
@@ -286,7 +287,8 @@ def _compare_names(participants: Sequence[str], stems: Sequence[str]) -> str:
     wanted, prefixes = Counter(participants), Counter[str]()
     for first in firsts:  # its ends are looked up, since comparing each name with each participant takes minutes
         for i in range(len(first)):
-            prefixes[first[:i]] += wanted.get(first[i:], 0)
+            if not (first[:i][-1:].isdecimal() and first[i].isdecimal()):  # 1 is not the end of 21
+                prefixes[first[:i]] += wanted.get(first[i:], 0)
     prefix, count = max(prefixes.items(), key=lambda item: (item[1], item[0]), default=("", 0))
     if count:
         example = next(prefix + p for p in participants if prefix + p in firsts)
@@ -301,6 +303,7 @@ def _compare_names(participants: Sequence[str], stems: Sequence[str]) -> str:
     part = next(iter(around)) if len(around) == 1 else "{participant}"
     remedy = f"say where with --pattern '*{part}*'; {{session}} stands for a session"
     rules[f"file names have the ids elsewhere; {remedy}"] = inside.__contains__
+    rules["ids in the table lack the prefix and the leading zeros of the file names"] = numbers.__contains__
     fitting = (words for words, fits in rules.items() if 2 * sum(map(fits, participants)) > len(participants))
     return next((f" ({words})" for words in fitting), "")
 
