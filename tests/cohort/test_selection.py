@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from brio import Cohort
 from brio.cohort.readers import import_cohort, read_scans_to_predict, select_scans
-from brio.cohort.readers.participants import explain_left_out
+from brio.cohort.readers.participants import explain_left_out, read_participants
 from brio.cohort.selection import find_fulfilling
 from brio.cohort.simulate import Simulation, simulate
 from commands import command
@@ -440,3 +440,16 @@ def test_a_listed_id_is_the_one_that_is_written_so_or_else_the_one_of_bids(liste
     (tmp_path / "out.txt").write_text(listed)
     reasons, _ = explain_left_out(table, None, tmp_path / "out.txt", "table", "participant_id", "session")
     assert set(table["participant_id"][np.array(reasons) != ""]) == left_out
+
+
+@pytest.mark.parametrize(("cells", "refused"), [("1.250 2.310", True), ("902,5 1.250", True), ("1.25 2.310", False)])
+def test_thousands_beside_decimal_commas_are_refused(cells, refused, tmp_path):
+    one, other = cells.split()
+    text = f"participant_id;age;weight\np1;10,5;{one}\np2;11,5;{other}\n"
+    (tmp_path / "people.csv").write_text(text)
+    if refused:
+        refuse("weight", read_participants, tmp_path / "people.csv")
+    else:
+        assert [row["weight"] for row in read_participants(tmp_path / "people.csv").rows] == [one, other]
+    (tmp_path / "people.csv").write_text(text.replace("10,5", "10.5").replace("11,5", "11.5").replace("902,5", "902"))
+    assert read_participants(tmp_path / "people.csv").rows[1]["weight"] == other

@@ -332,6 +332,9 @@ def list_tables(src: Path, id_column: str | None = None) -> list[Path]:
     return [path for path in files if id_column in columns[path] or {*ids} & {*map(str.lower, columns[path])}]
 
 
+_GROUPED = re.compile(r"[+-]?[1-9][0-9]{0,2}(\.[0-9]{3})+(,[0-9]+)?")  # thousands, as German tables write them
+
+
 def read_participants(path: Path) -> TextTable:
     """Read a tsv or csv table as text, so that ``0050002`` keeps its zeros.
 
@@ -359,14 +362,23 @@ def read_participants(path: Path) -> TextTable:
             raise BrioError(f"{path}: row {number} has {has}, but the header has {len(columns)}{remedy}")
         rows.append({c: None if v.lower() in MISSING else v for c, v in zip(columns, cells, strict=False)})
         written[number] = {c: v for c, v in zip(columns, cells, strict=False) if v.lower() in MISSING - {"", "n/a"}}
+    has_any_commas = False
     for column in columns:
         numbers = {value for row in rows if (value := row[column]) is not None and value.lower() not in MISSING_NUMBERS}
         if numbers and None not in (parse_number(number.replace(",", ".", 1)) for number in numbers):
             has_commas = series.has_decimal_commas(numbers, delimiter)
+            has_any_commas |= has_commas
             for number, row in enumerate(rows, start=1):
                 if (value := row[column]) is not None and value not in numbers:
                     written[number][column], value = value, None
                 row[column] = value.replace(",", ".") if value is not None and has_commas else value
+    for column, cells in zip(columns, zip(*lines[1:], strict=False), strict=False) if has_any_commas else ():
+        points = [cell for cell in cells if "." in cell]
+        if all(map(_GROUPED.fullmatch, points)) and points and not any(re.search("[^0-9.,+-]", cell) for cell in cells):
+            problem = f"column '{column}' contains {points[0]}, and other columns have decimal commas"
+            raise BrioError(
+                f"{path}: {problem}; write {points[0].replace('.', '')} without a point, or a decimal comma"
+            )
     return TextTable(path, columns, rows, range(1, len(rows) + 1), written)
 
 
