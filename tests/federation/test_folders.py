@@ -632,3 +632,13 @@ def test_classes_mean_the_same_at_every_site(hospital, record, sites, terms, lab
     for codes in ({"classes": ("1", "2")}, {"label": "dx=1"}):
         with pytest.raises(BrioError, match="code"):
             replace(terms, **codes)
+
+
+def test_waiting_for_the_record_of_questions_names_its_own_option(hospital, record, terms, answered, monkeypatch):
+    lock = own.lock_folder
+    monkeypatch.setattr(own, "lock_folder", lambda folder, wait=0.0, **more: lock(folder, wait and 0.1, **more))
+    with lock(answered), pytest.raises(BrioError) as refused:
+        hospital(start(terms))
+    assert str(answered) in str(refused.value)
+    assert "--answered" in str(refused.value)
+    assert "--out" not in str(refused.value)

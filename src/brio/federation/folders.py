@@ -169,7 +169,7 @@ def answer_and_record(
             raise BrioError(f"{cohort.name}: {problem}")
         made, log, now = site.answer(request), record / LOG, datetime.now(UTC)
         ledger = answered or find_answered()
-        with lock_folder(ledger, wait=60.0):
+        with lock_folder(ledger, wait=60.0, remedy="wait, or name another with --answered"):
             given_away = _check_budget(request, question, len(site.cohort), agreed, ledger)
             name = f"{question.request[:16]}-{question.digest[:16]}.json"
             write_atomically(ledger / name, json.dumps(to_json(question)) + "\n")
