@@ -634,6 +634,29 @@ def test_classes_mean_the_same_at_every_site(hospital, record, sites, terms, lab
             replace(terms, **codes)
 
 
+@pytest.mark.parametrize("words", [("F", "M"), ("f", "m"), ("w", "m"), ("female", "male"), ("weiblich", "männlich")])
+@pytest.mark.parametrize(
+    ("label", "classes"), [("sex", ("female", "male")), ("sex=M", ("F", "M")), ("sex", ("F", "M")), (None, ("F", "M"))]
+)
+def test_sexes_are_the_same_however_they_are_written(hospital, sites, terms, words, label, classes):
+    cohort, first = sites["site01"], start(replace(terms, label=label, classes=classes))
+    table = cohort.participants.assign(sex=[words[k] for k in cohort.labels])
+    made = rebuild(cohort, table=table) if label else rebuild(cohort, classes=words)
+    assert hospital(first, cohort=made).site == "site01"
+
+
+def test_a_session_without_a_value_says_nothing_of_its_class(hospital, sites, terms):
+    cohort, first = sites["site01"], start(replace(terms, label="dx=ASD", classes=("TC", "ASD")))
+    twice = np.r_[np.arange(len(cohort)), np.arange(len(cohort))]
+    table = cohort.participants.assign(dx=np.where(cohort.labels == 1, "ASD", "TC"))
+    table = table.iloc[twice].reset_index(drop=True)
+    table.loc[len(cohort) :, "dx"] = np.nan
+    scans = [cohort.scan(k) * np.float32(1 + (i >= len(cohort))) for i, k in enumerate(twice)]
+    sessions = [str(1 + (i >= len(cohort))) for i in range(len(twice))]
+    again = rebuild(cohort, scans, table=table, index=range(len(twice)), session=sessions)
+    assert hospital(first, cohort=again).site == "site01"
+
+
 def test_waiting_for_the_record_of_questions_names_its_own_option(hospital, record, terms, answered, monkeypatch):
     lock = own.lock_folder
     monkeypatch.setattr(own, "lock_folder", lambda folder, wait=0.0, **more: lock(folder, wait and 0.1, **more))

@@ -8,7 +8,7 @@ from scipy.special import expit
 
 from ..cohort import Cohort, audit, relabel
 from ..cohort.scans import index_participants, require_frames
-from ..cohort.values import fold_value
+from ..cohort.values import fold_value, means_sex, read_sex, write_value
 from ..connectome import BlockRule, Connectomes, find_live_edges, read_edges, unfold_edges
 from ..device import full_precision
 from ..errors import BrioError
@@ -191,12 +191,14 @@ def _check_meaning(terms: Terms, cohort: Cohort) -> None:
     if terms.label and ">" in terms.label:  # each class may be called what it likes
         return
     column = (terms.label or "").partition("=")[0].strip()
+    is_sex = means_sex(column) or all(map(read_sex, (*terms.classes, *cohort.classes)))
     for k, name in enumerate(terms.classes):
-        meant = {fold_value(cohort.classes[k])}
+        meant = {fold_value(cohort.classes[k], is_sex)}
         if terms.label:
-            values = {fold_value(value) for value in cohort.participants[column][cohort.labels == k]}
+            written = set(map(write_value, cohort.participants[column][cohort.labels == k])) - {""}
+            values = {fold_value(value, is_sex) for value in written}
             meant |= values if len(values) == 1 else set()
-        if fold_value(name) not in meant:
+        if fold_value(name, is_sex) not in meant:
             found = f"label {k} is '{cohort.classes[k]}' here, but '{name}' in project '{terms.project}'"
             remedy = f"if they mean the same, import the scans with --class-names {','.join(terms.classes)}"
             if terms.label:
