@@ -719,3 +719,13 @@ def test_waiting_for_the_record_of_questions_names_its_own_option(hospital, reco
     assert str(answered) in str(refused.value)
     assert "--answered" in str(refused.value)
     assert "--out" not in str(refused.value)
+
+
+def test_a_folder_that_no_option_names_is_waited_for(hospital, record, tmp_path, terms):
+    project = tmp_path / "project"
+    start_project(project, terms)
+    for folder, call in ((record, lambda: hospital(start(terms))), (project, lambda: combine_project(project))):
+        with own.lock_folder(folder), pytest.raises(BrioError) as refused:
+            call()
+        assert str(folder) in str(refused.value)
+        assert "--" not in str(refused.value)

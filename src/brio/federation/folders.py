@@ -40,6 +40,7 @@ _LARGEST_QUESTION = 1 << 28
 SCANS_FOR_EACH_VECTOR = 4
 """A site with fewer scans does not answer: as many vectors as scans would reveal the scans, except for a rotation."""
 _RESTORE = "restore it from a copy of the cohort"
+_WAIT = "wait until it has ended"  # no option names another folder
 
 
 def name_request(number: int) -> str:
@@ -86,7 +87,7 @@ def combine_project(folder: Path, given: Sequence[Path] = ()) -> Path:
     passed the checks.
     """
     find_request(folder)  # before a lock is written to a folder that is none of a project
-    with lock_folder(folder):
+    with lock_folder(folder, remedy=_WAIT):
         if (folder / MODEL).exists():
             raise BrioError(
                 f"{folder / MODEL}: already exists, so the project has ended; to fit another model, start a new project"
@@ -166,7 +167,7 @@ def answer_and_record(
     from .site import Site  # needs torch
 
     request = read_message(path, Request)
-    with lock_folder(record):
+    with lock_folder(record, remedy=_WAIT):
         agreed, out = _settle_agreement(record, request, agreement), record / f"answer-{request.round + 1}.brio"
         _check_follows(record, request, path)
         _check_evaluation(request, agreed)
