@@ -386,8 +386,11 @@ def asks(tmp_path, mail, sites, terms):
 
     def ask(label, cohort=None, name="second", **agreed):
         cohort = cohort or sites["site01"]
-        known = {scan.tobytes(): y for scan, y in zip(map(sites["site01"].scan, range(len(label))), label, strict=True)}
-        own = np.array([known[cohort.scan(i).tobytes()] for i in range(len(cohort))])
+        own = cohort.labels
+        if label is not None:
+            scans = map(sites["site01"].scan, range(len(label)))
+            known = {scan.tobytes(): y for scan, y in zip(scans, label, strict=True)}
+            own = np.array([known[cohort.scan(i).tobytes()] for i in range(len(cohort))])
         cohort = rebuild(cohort, table=cohort.participants.assign(label=own), index=np.flatnonzero(own >= 0))
         request = start(replace(terms, project=name, iterations=1))
         agreement = Agreement(least_per_class=3, **agreed)
@@ -475,6 +478,57 @@ def test_the_same_question_may_be_asked_again(asks, sites):
         asks(label, name="third")
 
 
+@pytest.mark.parametrize("column", ["mean_fd", "tr"])
+def test_a_fact_filled_in_later_singles_out_its_participant(asks, sites, answered, column):
+    cohort, label = sites["site01"], sites["site01"].labels
+    values = 0.2 + 0.01 * np.arange(len(label))
+    some = np.where(np.arange(len(label)) == 4, np.nan, values)
+    whole, part = (rebuild(cohort, table=cohort.participants.assign(**{column: one})) for one in (values, some))
+    asks(label, part, name="first")
+    before = list_files(answered)
+    for again in (whole, import_again(whole)):
+        with pytest.raises(BrioError, match="1 participant"):
+            asks(label, again, vectors=6)
+    assert list_files(answered) == before
+    asks(label, import_again(part))  # the same facts
+
+
+def test_facts_that_all_participants_share_may_be_added(asks, sites):
+    cohort, label = sites["site01"], sites["site01"].labels
+    asks(label, name="first")
+    filled = rebuild(cohort, table=cohort.participants.assign(mean_fd=0.2 + 0.01 * np.arange(len(label))))
+    assert asks(label, filled) == []
+
+
+@pytest.mark.parametrize("change", ["doubled", "shifted", "rounded", "noisy"])
+def test_scans_and_participants_are_recognised_though_their_frames_differ(asks, sites, answered, change):
+    cohort, label = sites["site01"], sites["site01"].labels
+    draw, sd = np.random.default_rng(5), float(np.std(cohort.scan(0)))
+    make = {
+        "doubled": lambda scan: 2 * scan,
+        "shifted": lambda scan: scan + (scan != 0) * np.float32(3),
+        "rounded": lambda scan: (scan / sd).round(3) * sd,
+        "noisy": lambda scan: scan + draw.normal(0, sd, scan.shape),
+    }[change]
+    scans = [make(cohort.scan(k)).astype(np.float32) for k in range(len(cohort))]
+    other, left = rebuild(cohort, scans), np.arange(1, len(cohort))
+    asks(label, name="first")
+    before = list_files(answered)
+    for again in (other, import_again(other)) if change != "noisy" else (other,):
+        singled = again.select(left)
+        with pytest.raises(BrioError, match=r"sums over .*1 participant"):
+            asks(None, singled)
+        with pytest.raises(BrioError, match="in addition to"):
+            asks(None, again, vectors=2)
+        assert list_files(answered) == before
+    exchanged = rebuild(cohort, [other.scan(0), *map(cohort.scan, left)])  # the scan of one participant
+    with pytest.raises(BrioError, match=r"sums over .*1 participant"):
+        asks(None, exchanged)
+    assert asks(None, other) == []
+    stored = "".join(path.read_text() for path in answered.glob("*.json"))
+    assert not any(str(one) in stored for one in cohort.participant_ids)
+
+
 def test_a_project_goes_on_after_another_was_allowed(hospital, asks, sites, project, monkeypatch):
     monkeypatch.setattr(own, "SCANS_FOR_EACH_VECTOR", 1)
     run, label = project(), sites["site01"].labels
@@ -485,7 +539,7 @@ def test_a_project_goes_on_after_another_was_allowed(hospital, asks, sites, proj
 
 def test_two_scans_of_a_participant_are_one_participant():
     def ask(label):
-        scans = {str(k): (y, k if k < 40 else k // 2) for k, y in enumerate(label) if y is not None}
+        scans = {str(k): (y, k if k < 40 else 20 + k // 2) for k, y in enumerate(label) if y is not None}
         return own.Question("p", str(label), ("a", "b"), 1, scans)
 
     first = ask([0] * 40 + [1] * 40)
@@ -632,3 +686,46 @@ def test_classes_mean_the_same_at_every_site(hospital, record, sites, terms, lab
     for codes in ({"classes": ("1", "2")}, {"label": "dx=1"}):
         with pytest.raises(BrioError, match="code"):
             replace(terms, **codes)
+
+
+@pytest.mark.parametrize("words", [("F", "M"), ("f", "m"), ("w", "m"), ("female", "male"), ("weiblich", "männlich")])
+@pytest.mark.parametrize(
+    ("label", "classes"), [("sex", ("female", "male")), ("sex=M", ("F", "M")), ("sex", ("F", "M")), (None, ("F", "M"))]
+)
+def test_sexes_are_the_same_however_they_are_written(hospital, sites, terms, words, label, classes):
+    cohort, first = sites["site01"], start(replace(terms, label=label, classes=classes))
+    table = cohort.participants.assign(sex=[words[k] for k in cohort.labels])
+    made = rebuild(cohort, table=table) if label else rebuild(cohort, classes=words)
+    assert hospital(first, cohort=made).site == "site01"
+
+
+def test_a_session_without_a_value_says_nothing_of_its_class(hospital, sites, terms):
+    cohort, first = sites["site01"], start(replace(terms, label="dx=ASD", classes=("TC", "ASD")))
+    twice = np.r_[np.arange(len(cohort)), np.arange(len(cohort))]
+    table = cohort.participants.assign(dx=np.where(cohort.labels == 1, "ASD", "TC"))
+    table = table.iloc[twice].reset_index(drop=True)
+    table.loc[len(cohort) :, "dx"] = np.nan
+    scans = [cohort.scan(k) * np.float32(1 + (i >= len(cohort))) for i, k in enumerate(twice)]
+    sessions = [str(1 + (i >= len(cohort))) for i in range(len(twice))]
+    again = rebuild(cohort, scans, table=table, index=range(len(twice)), session=sessions)
+    assert hospital(first, cohort=again).site == "site01"
+
+
+def test_waiting_for_the_record_of_questions_names_its_own_option(hospital, record, terms, answered, monkeypatch):
+    lock = own.lock_folder
+    monkeypatch.setattr(own, "lock_folder", lambda folder, wait=0.0, **more: lock(folder, wait and 0.1, **more))
+    with lock(answered), pytest.raises(BrioError) as refused:
+        hospital(start(terms))
+    assert str(answered) in str(refused.value)
+    assert "--answered" in str(refused.value)
+    assert "--out" not in str(refused.value)
+
+
+def test_a_folder_that_no_option_names_is_waited_for(hospital, record, tmp_path, terms):
+    project = tmp_path / "project"
+    start_project(project, terms)
+    for folder, call in ((record, lambda: hospital(start(terms))), (project, lambda: combine_project(project))):
+        with own.lock_folder(folder), pytest.raises(BrioError) as refused:
+            call()
+        assert str(folder) in str(refused.value)
+        assert "--" not in str(refused.value)

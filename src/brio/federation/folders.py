@@ -4,8 +4,8 @@ A site answers a request only if it follows from the previous request and this s
 gets the same answer. Refusals depend on counts, agreements, requests and earlier questions, and on whether the mean
 connectome is like that of the other sites.
 
-Questions are a budget of the scans, wherever they are imported: a folder outside of all cohorts records the hashes and
-classes of the scans of every answer.
+Questions are a budget of the participants, wherever their scans are imported: a folder outside of all cohorts records
+the classes of every answer, and hashes by which scans and participants are recognised.
 """
 
 import hashlib
@@ -14,14 +14,15 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from ..cohort import Cohort
-from ..cohort.scans import index_participants
+from ..cohort.scans import SESSION_FRAMES, index_participants
+from ..cohort.values import write_value
 from ..errors import BrioError
 from ..formatting import format_count
 from ..models.known_scans import hash_scans
@@ -30,12 +31,16 @@ from ..storage import create_whole_folder, lock_folder, write_atomically
 from .coordinator import LEAST_ALIKE, NOT_ALIKE, check_sums, combine, compare_means, start, subtract
 from .messages import ALL, FEWEST, Answer, Request, Terms, describe_message, digest, read_message, write_message
 
+if TYPE_CHECKING:
+    from .site import Site
+
 MODEL, SCORES, ANSWERS = "model", "scores", "answers"
 RECORDS, AGREEMENT, LOG = "federation", "agreement.json", "log.md"
 _LARGEST_QUESTION = 1 << 28
 SCANS_FOR_EACH_VECTOR = 4
 """A site with fewer scans does not answer: as many vectors as scans would reveal the scans, except for a rotation."""
 _RESTORE = "restore it from a copy of the cohort"
+_WAIT = "wait until it has ended"  # no option names another folder
 
 
 def name_request(number: int) -> str:
@@ -82,7 +87,7 @@ def combine_project(folder: Path, given: Sequence[Path] = ()) -> Path:
     passed the checks.
     """
     find_request(folder)  # before a lock is written to a folder that is none of a project
-    with lock_folder(folder):
+    with lock_folder(folder, remedy=_WAIT):
         if (folder / MODEL).exists():
             raise BrioError(
                 f"{folder / MODEL}: already exists, so the project has ended; to fit another model, start a new project"
@@ -125,12 +130,19 @@ class Question:
     classes: tuple[str, str]
     needed: StoredCount  # requests with a vector
     scans: dict[str, tuple[StoredLabel, StoredCount]]  # class and number of the participant, by hash of the frames
+    facts: dict[str, tuple[str, ...]] = field(default_factory=dict)  # hashes of what the table says of each scan
+    marks: dict[str, StoredCount] = field(default_factory=dict)  # number of the participant, by what else shows them
 
     @property
     def digest(self) -> str:
-        """Hash of the scans and their classes."""
-        labels = sorted((scan, label) for scan, (label, _) in self.scans.items())
-        return hashlib.sha256(json.dumps(labels).encode()).hexdigest()
+        """Hash of the scans, their classes and facts."""
+        told = sorted((scan, label, self.facts.get(scan)) for scan, (label, _) in self.scans.items())
+        return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+
+    @property
+    def people(self) -> dict[str, int]:
+        """Number of the participant, by every hash."""
+        return self.marks | {scan: number for scan, (_, number) in self.scans.items()}
 
 
 def answer(request: Request, cohort: Cohort, least_per_class: int = 10) -> Answer:
@@ -155,7 +167,7 @@ def answer_and_record(
     from .site import Site  # needs torch
 
     request = read_message(path, Request)
-    with lock_folder(record):
+    with lock_folder(record, remedy=_WAIT):
         agreed, out = _settle_agreement(record, request, agreement), record / f"answer-{request.round + 1}.brio"
         _check_follows(record, request, path)
         _check_evaluation(request, agreed)
@@ -163,13 +175,14 @@ def answer_and_record(
             return read_message(out, Answer)
         site = Site(request.terms, cohort, agreed.least_per_class)
         first = read_message(record / name_request(0), Request) if request.round else request
-        question = _describe_question(first, request, site.cohort)
+        question = _describe_question(first, request, site)
         if request.round and _read_agreement(record / AGREEMENT).get("scans") != question.digest:
-            problem = "has other scans or labels than before; give the scans with which the first request was answered"
-            raise BrioError(f"{cohort.name}: {problem}")
+            problem = "has other scans or labels than before, or another head motion or repetition time"
+            remedy = "give the scans with which the first request was answered"
+            raise BrioError(f"{cohort.name}: {problem}; {remedy}")
         made, log, now = site.answer(request), record / LOG, datetime.now(UTC)
         ledger = answered or find_answered()
-        with lock_folder(ledger, wait=60.0):
+        with lock_folder(ledger, wait=60.0, remedy="wait, or name another with --answered"):
             given_away = _check_budget(request, question, len(site.cohort), agreed, ledger)
             name = f"{question.request[:16]}-{question.digest[:16]}.json"
             write_atomically(ledger / name, json.dumps(to_json(question)) + "\n")
@@ -261,15 +274,31 @@ def find_answered() -> Path:
     return state / "brio" / "answered-questions"
 
 
-def _describe_question(first: Request, request: Request, cohort: Cohort) -> Question:
+_FACTS = ("tr", "mean_fd", SESSION_FRAMES)
+"""What a table says of a scan and enters a sum; all else that a site sends follows from frames and classes."""
+
+
+def _describe_question(first: Request, request: Request, site: "Site") -> Question:
     """Describe a question and the scans that answer it; a joined scan counts with the sessions that it consists of."""
-    numbers = index_participants(cohort.participant_ids)[1].tolist()
-    scans = {
-        one: (int(label), number)
-        for hashes, label, number in zip(hash_scans(cohort), cohort.labels, numbers, strict=True)
-        for one in hashes
-    }
-    return Question(first.terms.project, digest(first), cohort.classes, request.n_vectors, scans)
+    cohort = site.cohort
+    scans: dict[str, tuple[int, int]] = {}
+    facts: dict[str, tuple[str, ...]] = {}
+    table, numbers = cohort.participants, index_participants(cohort.participant_ids)[1].tolist()
+    told = table.reindex(columns=_FACTS).map(lambda cell: _hash(write_value(cell))).itertuples(index=False, name=None)
+    for hashes, label, number, own in zip(hash_scans(cohort), cohort.labels, numbers, told, strict=True):
+        scans.update(dict.fromkeys(hashes, (int(label), number)))
+        facts.update(dict.fromkeys(hashes, own))
+    named = [_hash(json.dumps([site.name, str(one)])) for one in cohort.participant_ids]
+    holders = defaultdict[str, set[int]](set)
+    for number, name, shapes in zip(numbers, named, site.mark_scans(), strict=True):
+        for mark in (name, *map(_hash, shapes)):
+            holders[mark].add(number)
+    marks = {mark: min(held) for mark, held in holders.items() if len(held) == 1}  # others show nobody
+    return Question(first.terms.project, digest(first), cohort.classes, request.n_vectors, scans, facts, marks)
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _check_budget(request: Request, own: Question, n_scans: int, agreed: Agreement, ledger: Path) -> str:
@@ -279,7 +308,7 @@ def _check_budget(request: Request, own: Question, n_scans: int, agreed: Agreeme
         document = parse_json(read_bounded(path, _LARGEST_QUESTION, lost), path, lost)
         stored.append(from_json(Question, document, path, lost))
     others = [one for one in stored if (one.request, one.digest) != (own.request, own.digest)]
-    given = sum(one.needed for one in others if one.scans.keys() & own.scans.keys())
+    given = sum(one.needed for one in others if one.people.keys() & own.people.keys())
     needed, project = own.needed + given, f"project '{own.project}'"
     if needed > agreed.vectors:
         more = f" in addition to the {given} of other projects" if given else ""
@@ -307,31 +336,63 @@ def find_small_groups(own: Question, others: Sequence[Question]) -> list[str]:
     """Describe the groups of fewer than ten participants whose sums follow from answers to several questions.
 
     The answers to a question give the sums of each class. From the sums of several questions follow only sums over
-    participants who have the same class in each (or are left out), as long as all such groups are large. Between two
-    questions, as many must change from either class to the other, since few changes would be seen in the difference.
+    participants who have the same class in each (or are left out) and whose scans and facts changed alike, as long as
+    all such groups are large. Between two questions, as many must change from either class to the other, since few
+    changes would be seen in the difference.
     """
-    known, related = set(own.scans), [own]
-    while more := [one for one in others if one not in related and known & one.scans.keys()]:
+    known, related = set(own.people), [own]
+    while more := [one for one in others if one not in related and known & one.people.keys()]:
         related += more
-        known.update(*(one.scans for one in more))
+        known.update(*(one.people for one in more))
     if len(related) == 1:
         return []
-    people: dict[Any, list[set[int]]] = defaultdict(lambda: [set() for _ in related])
-    for scan in known:
-        held = [one.scans.get(scan) for one in related]
-        for found, one in zip(people[tuple(one and one[0] for one in held)], held, strict=True):
-            found |= {one[1]} if one else set()
-    sizes = {group: min(len(found) for found in counted if found) for group, counted in people.items()}
+    groups = [_number_versions(held) for held in _gather_people(related)]
+    sizes = Counter(groups)
     earlier = Counter(group[1:] for group in sizes)  # groups that were large enough, or were given away already
-    small = {k for k, n in sizes.items() if n < FEWEST and (earlier[k[1:]] > 1 or set(k[1:]) == {None})}
+    new = len(related) - 1  # version of scans or facts that only this question has
+    small = {k for k, n in sizes.items() if n < FEWEST and (earlier[k[1:]] > 1 or (k[0] and new in k[0][1:]))}
+    classes: dict[Any, list[Any]] = {k: [one and one[0] for one in k] for k in sizes}
     for i in range(1, len(related)):
-        ways = [[k for k in sizes if (k[0], k[i]) == way] for way in ((0, 1), (1, 0))]
-        if any(ways) and min(len(set().union(*(people[k][0] for k in way))) for way in ways) < FEWEST:
+        ways = [[k for k in sizes if (classes[k][0], classes[k][i]) == way] for way in ((0, 1), (1, 0))]
+        if any(ways) and min(sum(sizes[k] for k in way) for way in ways) < FEWEST:
             small.update(*ways)
     described = []
     for group in sorted(small, key=lambda k: (sizes[k], str(k))):
-        words = ["left out" if k is None else one.classes[k] for k, one in zip(group, related, strict=True)]
+        words = ["left out" if k is None else one.classes[k] for k, one in zip(classes[group], related, strict=True)]
         places = ["here", *(f"in project '{one.project}'" for one in related[1:])]
         told = ", ".join(f"{word} {place}" for word, place in zip(words, places, strict=True))
         described.append(f"{format_count(sizes[group], 'participant')} ({told})")
     return described
+
+
+def _gather_people(questions: Sequence[Question]) -> list[list[list[tuple[Any, ...]]]]:
+    """Gather, for each participant of several questions, the class, hash and facts of each scan in each question."""
+    parent: dict[Any, Any] = {}
+
+    def find(one: Any) -> Any:
+        while parent.setdefault(one, one) != one:
+            parent[one] = one = parent[parent[one]]
+        return one
+
+    for i, one in enumerate(questions):
+        for mark, number in one.people.items():
+            parent[find(mark)] = find((i, number))
+    people: dict[Any, list[Any]] = defaultdict(lambda: [[] for _ in questions])
+    for i, one in enumerate(questions):
+        for scan, (label, number) in sorted(one.scans.items()):
+            people[find((i, number))][i].append((label, scan, *one.facts.get(scan, [""] * len(_FACTS))))
+    return list(people.values())
+
+
+def _number_versions(held: Sequence[Sequence[tuple[Any, ...]]]) -> tuple[tuple[int, ...] | None, ...]:
+    """Return the class of a participant in each question, and which version of the scans and of each fact it has.
+
+    Versions are numbered from the second question on, so that only what is new in the first has the last number.
+    """
+    told = [list(zip(*scans, strict=True)) for scans in held]  # classes, hashes, and each fact
+    order = [*told[1:], told[0]]
+
+    def number(k: int, value: tuple[Any, ...]) -> int:
+        return next(j for j, one in enumerate(order) if one and one[k] == value)
+
+    return tuple((min(one[0]), *(number(k, one[k]) for k in range(1, len(one)))) if one else None for one in told)

@@ -8,9 +8,10 @@ from scipy.special import expit
 
 from ..cohort import Cohort, audit, relabel
 from ..cohort.scans import index_participants, require_frames
-from ..cohort.values import fold_value
+from ..cohort.values import fold_value, means_sex, read_sex, write_value
 from ..connectome import BlockRule, Connectomes, find_live_edges, read_edges, unfold_edges
 from ..device import full_precision
+from ..draws import draw_uniform
 from ..errors import BrioError
 from ..formatting import format_count
 from ..models.fit import learn_interval_factor
@@ -23,6 +24,9 @@ from . import equations
 from .messages import ALL, FEWEST, Answer, Arrays, CalibratedScore, Request, SiteScore, Terms, digest, list_quantiles
 from .model import build_model, make_project_method
 from .progress import Progress
+
+_MARKS, _PAIRS, _STEPS = 8, 16, 10
+"""Marks of a connectome, pairs of regions in each, and steps that it tells apart between correlations of 0 and 1."""
 
 
 class Site:
@@ -72,6 +76,13 @@ class Site:
         with full_precision():
             features = self.method.transform(self.connectomes.full)
         self.plain = np.where(self.live, read_edges(features).double().cpu().numpy(), 0.0)
+
+    def mark_scans(self) -> list[list[str]]:
+        """Write marks of each connectome, some of which stay if frames are scaled or rounded again."""
+        fc = read_edges(self.connectomes.full).cpu().numpy()
+        order = np.argsort(draw_uniform("marks of a connectome", np.arange(fc.shape[1])))
+        steps = np.rint(_STEPS * fc[:, np.resize(order, (_MARKS, _PAIRS))]).astype(int).tolist()
+        return [[f"{k} {row}" for k, row in enumerate(rows)] for rows in steps]
 
     def answer(self, request: Request) -> Answer:
         """Answer a request."""
@@ -191,12 +202,14 @@ def _check_meaning(terms: Terms, cohort: Cohort) -> None:
     if terms.label and ">" in terms.label:  # each class may be called what it likes
         return
     column = (terms.label or "").partition("=")[0].strip()
+    is_sex = means_sex(column) or all(map(read_sex, (*terms.classes, *cohort.classes)))
     for k, name in enumerate(terms.classes):
-        meant = {fold_value(cohort.classes[k])}
+        meant = {fold_value(cohort.classes[k], is_sex)}
         if terms.label:
-            values = {fold_value(value) for value in cohort.participants[column][cohort.labels == k]}
+            written = set(map(write_value, cohort.participants[column][cohort.labels == k])) - {""}
+            values = {fold_value(value, is_sex) for value in written}
             meant |= values if len(values) == 1 else set()
-        if fold_value(name) not in meant:
+        if fold_value(name, is_sex) not in meant:
             found = f"label {k} is '{cohort.classes[k]}' here, but '{name}' in project '{terms.project}'"
             remedy = f"if they mean the same, import the scans with --class-names {','.join(terms.classes)}"
             if terms.label:

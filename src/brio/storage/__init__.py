@@ -385,7 +385,7 @@ LOCK = ".lock"
 
 
 @contextmanager
-def lock_folder(folder: Path, wait: float = 0.0) -> Iterator[None]:
+def lock_folder(folder: Path, wait: float = 0.0, remedy: str = "wait or choose another --out") -> Iterator[None]:
     """Reserve a folder for this process, because two processes that write to it would undo each other's work.
 
     Another process that has it is given ``wait`` seconds to finish.
@@ -402,9 +402,7 @@ def lock_folder(folder: Path, wait: float = 0.0) -> Iterator[None]:
             try:
                 lock.acquire(timeout=wait, blocking=wait > 0)
             except Timeout:  # an OSError, but nothing that cannot be written
-                raise BrioError(
-                    f"{folder}: another brio process is using this folder; wait or choose another --out"
-                ) from None
+                raise BrioError(f"{folder}: another brio process is using this folder; {remedy}") from None
     except BaseException:
         _remove_made(made)  # unless another process has its lock there
         raise
