@@ -35,10 +35,10 @@ from ..scans import (
     is_repetition_time,
     refuse_fc,
 )
-from ..values import MISSING, fold_value, group_alike, normalise_text, shorten_list
+from ..values import MISSING, fold_value, group_alike, normalise_text, parse_number, shorten_list
 from .participants import ImportOptions, Layout, Row, convert_sexes
 from .rois import RoiOrder, name_columns, resolve_atlas
-from .series import Series, describe_name, parse_float, refuse_row_counters
+from .series import Series, describe_name, refuse_row_counters
 
 TR_TOLERANCE = 0.005  # seconds by which two statements of a repetition time may differ
 
@@ -50,8 +50,8 @@ def choose_tr(in_file: float | None, in_table: str | None, path: Path, default: 
     """
     if in_table is None:
         return default if in_file is None else in_file
-    stated = parse_float(in_table)
-    if not is_repetition_time(stated):
+    stated = parse_number(normalise_text(in_table))
+    if stated is None or not is_repetition_time(stated):
         raise BrioError(
             f"{path}: column 'tr' of the participants table is '{in_table}'; write the repetition "
             "time in seconds, for example 2"

@@ -32,6 +32,7 @@ import numpy as np
 from ...errors import BrioError, find_control
 from ...formatting import format_count
 from ..scans import CONTENTS, convert_frames, is_repetition_time
+from ..values import normalise_text, parse_number
 
 TEXT = (".tsv", ".csv", ".txt", ".1d")  # suffixes of delimited text
 SUFFIXES = (*TEXT, ".npy", ".npz", ".mat", ".ptseries.nii")
@@ -119,18 +120,10 @@ def is_regular(path: Path) -> bool:
 def find_limit() -> int:
     """Return the largest size of an input file in bytes, unpacked."""
     text = os.environ.get(LIMIT_VARIABLE, "")
-    limit = parse_float(text or str(USUAL_LIMIT_MB))
-    if not 0 < limit < math.inf:
+    limit = parse_number(normalise_text(text)) if text else USUAL_LIMIT_MB
+    if limit is None or not 0 < limit < math.inf:
         raise BrioError(f"the environment variable {LIMIT_VARIABLE} is '{text}'; give megabytes, for example 4096")
     return int(limit * 2**20)
-
-
-def parse_float(text: str) -> float:
-    """Parse a number; text that is not a number becomes NaN."""
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
 
 
 def require_bounded(size: int, path: Path, share: float = 1.0) -> None:
