@@ -668,6 +668,7 @@ def test_the_only_table_of_a_folder_is_taken_and_said(tmp_path, ids, options):
     assert any("clinical.csv" in line for line in cohort.provenance["warnings"])
     assert cohort.provenance["options"]["participants"] == "clinical.csv"
     (src / "notes.tsv").unlink()
+    options |= {"site_column": "site"}
     assert read_scans_to_predict(src, tmp_path / "new", **options).labels.tolist() == [0, 0, 1, 1]
     (src / "second.csv").write_text(f"{ids},x\np1,2\n")
     refuse_import("clinical.csv and second.csv", src, **options)
@@ -679,7 +680,7 @@ def test_a_folder_without_table_or_scans_is_refused(tmp_path):
     refuse_import("no participants.tsv", src)
     (tmp_path / "t").mkdir()
     write_text(tmp_path / "t" / "people.csv", ["participant_id;age", "p1;20,5"])
-    refuse("no scan can be imported", read_scans_to_predict, tmp_path / "t", tmp_path / "out")
+    refuse("--participants", read_scans_to_predict, tmp_path / "t", tmp_path / "out")
 
 
 @pytest.mark.parametrize("option", ["sex_column", "age_column", "site_column", "id_column"])
@@ -827,3 +828,30 @@ def test_paths_of_a_table_from_windows_are_found(tmp_path):
     src = write_study(tmp_path / "study", ["scans/one", "scans/two"], header=header, rows=rows)
     cohort = import_cohort("table", src, tmp_path / "out")
     np.testing.assert_array_equal(cohort.scan(1), make_frames(1))
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("excluded.csv", ["participant_id,reason", "s1,motion", "s2,motion"]),
+        ("rois.csv", ["id,name,x,y,z", "1,a,1,2,3", "2,b,1,2,3"]),
+        ("excluded.tsv", ["subject\treason", "s1\tmotion"]),
+    ],
+)
+def test_a_list_beside_scans_to_predict_is_no_table_of_them(tmp_path, name, lines):
+    src = tmp_path / "s"
+    src.mkdir()
+    for i in range(10):
+        np.save(src / f"s{i}.npy", make_frames(i))
+    write_text(src / name, lines)
+    assert read_scans_to_predict(src, tmp_path / "out").ids.tolist() == [f"s{i}" for i in range(10)]
+    if "s1" in lines[1]:  # an option is about the table
+        cohort = read_scans_to_predict(src, tmp_path / "few", where="reason == 'motion'", id_column=lines[0][:14].split("\t")[0])
+        assert {*cohort.ids} <= {"s1", "s2"}
+
+
+def test_scans_to_predict_may_have_a_first_column_with_the_name_of_ids(tmp_path):
+    for i in range(2):
+        write_csv(make_frames(i), tmp_path / f"s{i}", "id,b,c,d,e")
+    cohort = read_scans_to_predict(tmp_path, tmp_path / "out")
+    assert (cohort.ids.tolist(), cohort.n_rois) == (["s0", "s1"], 5)

@@ -313,7 +313,7 @@ def find_table(src: Path, requested: str | Path | None, id_column: str | None = 
             missing = "" if folder.is_dir() or (src / folder).is_dir() else f" (there is no folder {folder})"
             raise BrioError(f"{requested}: no such participants table here or in {src}{missing}")
         return paths[0]
-    paths = list_tables(src, id_column)
+    paths = list_tables(src) or guess_tables(src, id_column)
     if len(paths) != 1:
         problem = f"has both {paths[0].name} and {paths[1].name}" if paths else "has no participants.tsv"
         ids = f", or with '{id_column or 'participant_id'}' as the name of a column" * (not paths)
@@ -321,11 +321,16 @@ def find_table(src: Path, requested: str | Path | None, id_column: str | None = 
     return paths[0]
 
 
-def list_tables(src: Path, id_column: str | None = None) -> list[Path]:
-    """List the participants tables of a folder: those of the usual names, else those with a column of ids."""
-    usual = [src / name for name in TABLE_NAMES if series.is_regular(src / name)]
-    if usual or not src.is_dir():
-        return usual
+def list_tables(src: Path) -> list[Path]:
+    """List the participants tables of a folder, by their usual names."""
+    return [src / name for name in TABLE_NAMES if series.is_regular(src / name)]
+
+
+def guess_tables(src: Path, id_column: str | None) -> list[Path]:
+    """List the tables of a folder with a column of ids: where a table is needed, they may be that of the participants.
+
+    Scans to predict need none, so that beside them such a file may be a list of the excluded, of ROIs, or a scan.
+    """
     files = sorted(path for ending in ("*.tsv", "*.csv") for path in src.glob(ending) if series.is_regular(path))
     columns = {path: [c.strip() for c in re.split("[\t,;]", series.read_first_row(path))] for path in files}
     ids = ("participant_id", *_SAME_MEANING["participant_id"])
@@ -450,7 +455,7 @@ def find_rows(src: Path, options: ImportOptions, also: Sequence[str] = ()) -> tu
     stated = (*named.values(), options.participants, options.patient, options.control)
     stated += (options.age_column, options.sex_column, options.where, options.exclude)
     required = options.labels_required
-    if not (required or list_tables(src, options.id_column) or any(value is not None for value in stated)):
+    if not (required or list_tables(src) or any(value is not None for value in stated)):
         return None, Layout([])
     path = find_table(src, options.participants, options.id_column)
     table = read_participants(path)
