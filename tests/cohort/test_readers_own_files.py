@@ -29,7 +29,7 @@ from scipy.io import savemat
 
 from brio import BrioError, Cohort
 from brio.cli import main
-from brio.cohort import load_bundled_atlas
+from brio.cohort import Atlas, load_bundled_atlas
 from brio.cohort.readers import find_layout, import_cohort, read_scans_to_predict, summarise_columns, summarise_import
 from brio.cohort.readers.participants import TextTable, read_participants
 from brio.cohort.readers.rois import find_nuisance
@@ -846,7 +846,9 @@ def test_a_list_beside_scans_to_predict_is_no_table_of_them(tmp_path, name, line
     write_text(src / name, lines)
     assert read_scans_to_predict(src, tmp_path / "out").ids.tolist() == [f"s{i}" for i in range(10)]
     if "s1" in lines[1]:  # an option is about the table
-        cohort = read_scans_to_predict(src, tmp_path / "few", where="reason == 'motion'", id_column=lines[0][:14].split("\t")[0])
+        cohort = read_scans_to_predict(
+            src, tmp_path / "few", where="reason == 'motion'", id_column=lines[0][:14].split("\t")[0]
+        )
         assert {*cohort.ids} <= {"s1", "s2"}
 
 
@@ -855,3 +857,23 @@ def test_scans_to_predict_may_have_a_first_column_with_the_name_of_ids(tmp_path)
         write_csv(make_frames(i), tmp_path / f"s{i}", "id,b,c,d,e")
     cohort = read_scans_to_predict(tmp_path, tmp_path / "out")
     assert (cohort.ids.tolist(), cohort.n_rois) == (["s0", "s1"], 5)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".txt", ".1D"])
+@pytest.mark.parametrize(
+    ("header", "known", "is_header"),
+    [
+        (CODES, Atlas("m", pd.DataFrame({"name": list(map(str, CODES))})), True),
+        (CODES, Atlas("m", pd.DataFrame({"name": list("abcd"), "code": CODES[:4]})), True),  # one region is dropped
+        (None, Atlas("m", pd.DataFrame({"name": list(map(str, CODES))})), False),
+        (None, Atlas.unnamed(5), False),
+    ],
+)
+def test_a_model_says_whether_one_file_of_whole_numbers_has_a_header(tmp_path, header, known, is_header, ending):
+    path = tmp_path / "one"
+    written = write_whole(0, path, header, ending)
+    path = path.with_suffix(ending)
+    refuse("header or a frame", read_scans_to_predict, path, tmp_path / "unsure")
+    cohort = read_scans_to_predict(path, tmp_path / "out", known_rois=known)
+    check_scans(cohort, [written])
+    assert (cohort.atlas.rois["name"].tolist() == list(map(str, CODES))) == is_header

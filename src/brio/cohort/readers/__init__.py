@@ -16,7 +16,7 @@ from ...console import Progress, silent
 from ...errors import BrioError, nearest
 from ...formatting import format_count
 from ...storage import name_beside, refuse_existing
-from ..atlas import canonicalise_atlas_name
+from ..atlas import Atlas, canonicalise_atlas_name
 from ..cohort import ATLAS, FRAMES, HEADER, IMPORT_AGAIN, PARTICIPANTS, Cohort, name_other_folder
 from ..scans import is_repetition_time, require_frames
 from ..values import fold_value, read_class_names, refuse_unsafe_names
@@ -116,6 +116,7 @@ def read_scans_to_predict(
     kind: str | None = None,
     tr: float | None = None,
     known_header: Sequence[str] = (),
+    known_rois: Atlas | None = None,
     known_extraction: Mapping[str, Any] | None = None,
     progress: Progress = silent,
     **options: Any,
@@ -160,7 +161,9 @@ def read_scans_to_predict(
     selected = _select_options(kind, {"name": describe_name(get_series_stem(src.resolve())), **options})
     refuse_existing(out)
     selected = replace(selected, tr=tr, labels_required=False, known_header=tuple(known_header))
-    selected = replace(selected, workspace=name_beside(Path(out), ".extracted"), progress=progress)
+    selected = replace(
+        selected, known_rois=known_rois, workspace=name_beside(Path(out), ".extracted"), progress=progress
+    )
     return import_scans(kind, READERS[kind].find, src, out, selected)
 
 

@@ -87,6 +87,7 @@ class ImportOptions:
     drop_roi: tuple[str, ...] = ()  # ROIs to drop, for example a column with the global signal
     labels_required: bool = True  # False for scans to predict: one scan without site and label is enough
     known_header: tuple[str, ...] = ()  # of scans to predict alone: the header of the scans of their model
+    known_rois: Atlas | None = None  # and its ROIs
     jobs: int = 1  # of images alone: scans that are extracted at once
     workspace: Path | None = None  # of images alone: folder of the extracted series until the cohort is written
     progress: Progress = silent
@@ -100,6 +101,14 @@ class ImportOptions:
                 stated[name] = series.describe_name(Path(stated[name]).name)
         stated |= {"atlas_table": self.atlas_source or None, "drop_roi": list(self.drop_roi)}
         return {name: value for name, value in stated.items() if value not in (None, (), [])}
+
+    def compare_first_rows(self, files: Sequence[Path]) -> series.FirstRows:
+        """Compare the first rows of files, which begin with the same header or none, and with that of a model."""
+        if self.known_rois is None:
+            return series.FirstRows(files)
+        return series.FirstRows(
+            files, [*filter(None, [self.known_header]), *self.known_rois.list_unique_names().values()]
+        )
 
 
 def read_file(path: Path, beside: series.FirstRows | None = None) -> tuple[Path, Series]:
