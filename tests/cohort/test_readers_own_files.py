@@ -891,3 +891,32 @@ def test_a_model_says_whether_one_file_of_whole_numbers_has_a_header(tmp_path, h
     cohort = read_scans_to_predict(path, tmp_path / "out", known_rois=known)
     check_scans(cohort, [written])
     assert (cohort.atlas.rois["name"].tolist() == list(map(str, CODES))) == is_header
+
+
+def test_cells_that_missing_clears_are_counted_and_named_as_the_reason(tmp_path):
+    values = ["A,0,9,1", "9,0,20,9", "A,9,22,3", "B,1,9,4", "B,1,25,9", "A,1,26,6"]
+    rows = [f"{9 if i == 3 else f'p{i}'},{value}" for i, value in enumerate(values)]
+    ids = [row.split(",")[0] for row in rows]
+    src = write_study(tmp_path / "s", ids, header="participant_id,site,label,age,dose", rows=rows)
+    cohort = import_cohort("table", src, tmp_path / "out", missing="9")
+    assert cohort.ids.tolist() == ["p0", "9", "p4", "p5"]
+    assert cohort.participants["age"].isna().tolist() == [True, True, False, False]
+    reasons = list_skipped(cohort)
+    assert [("'9'" in reasons[name], "site" in reasons[name]) for name in ("p1", "p2")] == [(True, True), (True, False)]
+    (said,) = (line for line in cohort.provenance["warnings"] if "--missing" in line)
+    assert "6 cells" in said
+    assert all(count in said for count in ("site 1", "label 1", "age 2", "dose 2"))
+
+
+@pytest.mark.parametrize(("missing", "absent"), [("-99", "'-99'"), ("22,777,-1", "'777', '-1'"), ("p2", "'p2'")])
+@pytest.mark.parametrize("kind", ["table", "fc"])
+def test_a_code_that_no_cell_has_is_refused(tmp_path, missing, absent, kind):
+    src = write_study(tmp_path / "s", header="participant_id,site,label,age", rows=[f"{p},A,0,22" for p in PEOPLE])
+    refuse_import(f"{absent}.*--missing|--missing.*{absent}", src, kind, missing=missing)
+
+
+def test_marks_that_are_missing_anyway_may_be_named(tmp_path):
+    rows = [f"{p},{'AB'[i % 2]},{i // 2},{['NA', '22', '.', '24'][i]}" for i, p in enumerate(PEOPLE)]
+    src = write_study(tmp_path / "s", header="participant_id,site,label,age", rows=rows)
+    cohort = import_cohort("table", src, tmp_path / "out", missing="NA,.")
+    assert cohort.participants["age"].isna().tolist() == [True, False, True, False]

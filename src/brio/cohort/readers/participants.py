@@ -285,14 +285,28 @@ class TextTable:
         remedy = f"give the right column with {option}" if option else f"rename the right column to '{column}'"
         raise BrioError(f"{self.path}: has no column '{column}'; {suggestion} {', '.join(columns)}; {remedy}")
 
-    def clear_codes(self, codes: Collection[str], *kept: str | None) -> TextTable:
-        """Return the table without the cells that ``--missing`` names, in all but a few columns."""
-        folded = set(map(fold_value, codes))
-
-        def clear(column: str, value: str | None) -> str | None:
-            return None if value is not None and column not in kept and fold_value(value) in folded else value
-
-        return replace(self, rows=[{c: clear(c, v) for c, v in row.items()} for row in self.rows]) if codes else self
+    def clear_codes(self, codes: Collection[str], *kept: str | None) -> tuple[TextTable, tuple[str, ...]]:
+        """Clear the cells that ``--missing`` names, in all but a few columns, and say how many, for a warning."""
+        if not codes:
+            return self, ()
+        absent = {fold_value(code): code for code in codes if code.lower() not in MISSING | MISSING_NUMBERS}
+        folded, counts = {*map(fold_value, codes)}, Counter[str]()
+        rows, written = list[dict[str, str | None]](), {number: {**cells} for number, cells in self.written.items()}
+        for number, row in zip(self.numbers, self.rows, strict=True):
+            found = {c: v for c, v in row.items() if v is not None and c not in kept and fold_value(v) in folded}
+            for column, value in found.items():
+                counts[column] += 1
+                absent.pop(fold_value(value), None)
+            written.setdefault(number, {}).update(found)
+            rows.append(row | dict.fromkeys(found))
+        if absent:
+            listing = shorten_list([f"'{code}'" for code in absent.values()])
+            problem = f"no cell to clear is {listing}, which --missing names"
+            raise BrioError(f"{self.path}: {problem} (ids, sessions and files are kept); leave it out of --missing")
+        said = f"--missing: {format_count(counts.total(), 'cell')} cleared"
+        listing = shorten_list([f"{column} {n}" for column, n in counts.items()])
+        warnings = (f"{self.path}: {said} ({listing})",) if counts else ()
+        return replace(self, rows=rows, written=written), warnings
 
     def read_ids(self, column: str, session_column: str | None = None, option: str | None = None) -> list[str]:
         """Read a column whose values must be present and, except for sessions of a participant, unique."""
@@ -462,7 +476,7 @@ def find_rows(src: Path, options: ImportOptions, also: Sequence[str] = ()) -> tu
     named = {"participant_id": options.id_column, "site": options.site_column, "label": options.label_column}
     named |= {name: session if name == "session" else None for name in also}
     stated = (*named.values(), options.participants, options.patient, options.control)
-    stated += (options.age_column, options.sex_column, options.where, options.exclude)
+    stated += (options.age_column, options.sex_column, options.where, options.exclude, options.missing or None)
     required = options.labels_required
     if not (required or list_tables(src) or any(value is not None for value in stated)):
         return None, Layout([])
@@ -480,10 +494,10 @@ def find_rows(src: Path, options: ImportOptions, also: Sequence[str] = ()) -> tu
             f"{path}: column '{label_column}' cannot be the label and the site, or the id; change an option"
         )
     sessions = session_column or "session"
-    table = table.clear_codes(options.missing, own["participant_id"], sessions, own.get("file"))
+    table, cleared = table.clear_codes(options.missing, own["participant_id"], sessions, own.get("file"))
     named_by = {"participant_id": own["participant_id"], "session": sessions, "file": own.get("file", "")}
     whole = [{ours: row.get(theirs) for ours, theirs in named_by.items()} for row in table.rows]
-    layout = Layout([], listed=[row for row in whole if row["participant_id"] is not None])
+    layout = Layout([], listed=[row for row in whole if row["participant_id"] is not None], warnings=cleared)
     if options.participants is None and path.name not in TABLE_NAMES:
         layout.warnings += (f"{path}: taken as the participants table, since it has a column of ids",)
     table = select_rows(table, options, layout, own["participant_id"], sessions)
