@@ -640,6 +640,7 @@ def predict(
 
             training = fitted.training
             known: dict[str, Any] = {"known_header": training.header, "known_extraction": training.extraction}
+            known["known_rois"] = fitted.atlas
             scans = read_scans_to_predict(scans, place / "scans", **known, **options)
         predictions = predict_scans(fitted, scans, reestimates=reestimates, wanted_accuracy=accuracy, device=device)
         for line in warn_of_differences(fitted, scans):

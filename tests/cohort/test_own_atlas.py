@@ -287,3 +287,12 @@ def test_repeated_names_cannot_be_found():
         "rois.tsv",
         "rename",
     )
+
+
+@pytest.mark.parametrize("x", ["2_0", "inf", "1,5x"])
+def test_a_coordinate_that_is_no_number_is_named(tmp_path, x):
+    path = tmp_path / "rois.tsv"
+    path.write_text(f"name\tx\ty\tz\na\t1\t2\t3\nb\t{x}\t2\t3\n")
+    refuse(f"'x' contains '{x}' in row 2", read_atlas_table, path)
+    path.write_text("name\tx\ty\tz\na\t-1.5\t2e1\t3\nb\t\t２\t3\n")
+    np.testing.assert_array_equal(read_atlas_table(path)[0].rois[["x", "y"]], [[-1.5, 20], [np.nan, 2]])

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import shutil
 import sys
 import unicodedata
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ from scipy.io import savemat
 
 from brio import BrioError, Cohort
 from brio.cli import main
-from brio.cohort import load_bundled_atlas
+from brio.cohort import Atlas, load_bundled_atlas
 from brio.cohort.readers import find_layout, import_cohort, read_scans_to_predict, summarise_columns, summarise_import
 from brio.cohort.readers.participants import TextTable, read_participants
 from brio.cohort.readers.rois import find_nuisance
@@ -673,6 +674,7 @@ def test_the_only_table_of_a_folder_is_taken_and_said(tmp_path, ids, options):
     assert any("clinical.csv" in line for line in cohort.provenance["warnings"])
     assert cohort.provenance["options"]["participants"] == "clinical.csv"
     (src / "notes.tsv").unlink()
+    options |= {"site_column": "site"}
     assert read_scans_to_predict(src, tmp_path / "new", **options).labels.tolist() == [0, 0, 1, 1]
     (src / "second.csv").write_text(f"{ids},x\np1,2\n")
     refuse_import("clinical.csv and second.csv", src, **options)
@@ -684,7 +686,7 @@ def test_a_folder_without_table_or_scans_is_refused(tmp_path):
     refuse_import("no participants.tsv", src)
     (tmp_path / "t").mkdir()
     write_text(tmp_path / "t" / "people.csv", ["participant_id;age", "p1;20,5"])
-    refuse("no scan can be imported", read_scans_to_predict, tmp_path / "t", tmp_path / "out")
+    refuse("--participants", read_scans_to_predict, tmp_path / "t", tmp_path / "out")
 
 
 @pytest.mark.parametrize("option", ["sex_column", "age_column", "site_column", "id_column"])
@@ -697,7 +699,7 @@ def test_a_column_cannot_be_the_label_and_something_else(tmp_path, option, kind)
     refuse_import("'Male'", src, kind, label_column="Male", **{option: "Male"})
 
 
-def test_codes_of_missing_values_are_refused_until_they_are_named(tmp_path):
+def test_codes_of_missing_values_are_said_until_they_are_named(tmp_path):
     rows = [f"p{i},{'AB'[i % 2]},{i // 2 % 2},{100 + i},{i},{i},{600 + 80 * i},{20230100 + i}" for i in range(1, 7)]
     for row, column, code in ((0, 3, "-99"), (1, 3, "-99.0"), (2, 4, "999"), (3, 2, "-99")):
         cells = rows[row].split(",")
@@ -707,7 +709,10 @@ def test_codes_of_missing_values_are_refused_until_they_are_named(tmp_path):
     src = write_study(
         tmp_path / "s", [f"p{i}" for i in range(1, 7)], header=header, rows=[r.replace("-99,1", "-99,1") for r in rows]
     )
-    refuse_import("-99", src, patient="1", control="0")
+    before = import_cohort("table", src, tmp_path / "before", patient="1", control="0")
+    (said,) = (line for line in before.provenance["warnings"] if "--missing" in line)
+    assert [word in said for word in ("bdi 999 (1)", "iq -99 (2)", "-99,999", "reaction")] == [True, True, True, False]
+    assert before.participants["bdi"].tolist() == [1, 2, 999, 5, 6]
     for missing in ("-99,999", ["-99", 999], ("-99", "999")):
         out = tmp_path / f"out{len(list(tmp_path.iterdir()))}"
         cohort = import_cohort("table", src, out, missing=missing)
@@ -719,8 +724,9 @@ def test_codes_of_missing_values_are_refused_until_they_are_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("values", "refused"),
+    ("values", "is_odd"),
     [
+        ([30, 130, 60, 777], True),
         ([100, 110, 95, -99], True),
         ([100, 110, 95, 999], True),
         ([1, 2, 3, 88], False),
@@ -732,17 +738,26 @@ def test_codes_of_missing_values_are_refused_until_they_are_named(tmp_path):
         (["x", "y", "z", "-99"], False),
     ],
 )
-def test_codes_far_from_all_values_are_refused_in_any_column(values, refused):
-    scans, sites = [make_frames(i) for i in range(4)], ["A", "A", "B", "B"]
-    with pytest.raises(BrioError, match="code for a missing") if refused else contextlib.nullcontext():
-        Cohort.from_scans(scans, site=sites, label=[0, 1, 0, 1], covariates=pd.DataFrame({"x": values}))
+def test_codes_far_from_all_values_are_said_in_any_column_and_refused_in_two(tmp_path, values, is_odd):
+    cells = ["" if value is None else value for value in values]
+    rows = [f"{name},{'AB'[i % 2]},{i // 2},{cells[i]}" for i, name in enumerate(PEOPLE)]
+    src = write_study(tmp_path / "s", header="participant_id,site,label,x", rows=rows)
+    cohort = import_cohort("table", src, tmp_path / "out")
+    assert any("--missing" in line for line in cohort.provenance.get("warnings", [])) == is_odd
+    assert cohort.participants["x"].astype(object).where(cohort.participants["x"].notna(), None).tolist() == values
+    if is_odd and 777 not in values:
+        text = (src / "participants.csv").read_text()
+        for column in ("age", "mean_fd"):
+            (src / "participants.csv").write_text(text.replace("label,x", f"label,{column}"))
+            refuse_import("--missing", src)
 
 
 def test_the_command_takes_codes_that_begin_with_a_sign(tmp_path):
     rows = [f"p{i},{'AB'[i % 2]},{i // 2},{[-99, 100, 120, 110][i]}" for i in range(4)]
     src = write_study(tmp_path / "s", [f"p{i}" for i in range(4)], header="participant_id,site,label,iq", rows=rows)
     words = ["import", "table", str(src), "--out", str(tmp_path / "out")]
-    assert "--missing '-99'" in command(*words).refuse_in_a_line()
+    assert "--missing '-99'" in command(*words).succeed().text
+    shutil.rmtree(tmp_path / "out")
     command(*words, "--missing", "-99").succeed()
     assert np.isnan(Cohort.load(tmp_path / "out").participants["iq"][0])
 
@@ -832,3 +847,81 @@ def test_paths_of_a_table_from_windows_are_found(tmp_path):
     src = write_study(tmp_path / "study", ["scans/one", "scans/two"], header=header, rows=rows)
     cohort = import_cohort("table", src, tmp_path / "out")
     np.testing.assert_array_equal(cohort.scan(1), make_frames(1))
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("excluded.csv", ["participant_id,reason", "s1,motion", "s2,motion"]),
+        ("rois.csv", ["id,name,x,y,z", "1,a,1,2,3", "2,b,1,2,3"]),
+        ("excluded.tsv", ["subject\treason", "s1\tmotion"]),
+    ],
+)
+def test_a_list_beside_scans_to_predict_is_no_table_of_them(tmp_path, name, lines):
+    src = tmp_path / "s"
+    src.mkdir()
+    for i in range(10):
+        np.save(src / f"s{i}.npy", make_frames(i))
+    write_text(src / name, lines)
+    assert read_scans_to_predict(src, tmp_path / "out").ids.tolist() == [f"s{i}" for i in range(10)]
+    if "s1" in lines[1]:  # an option is about the table
+        cohort = read_scans_to_predict(
+            src, tmp_path / "few", where="reason == 'motion'", id_column=lines[0][:14].split("\t")[0]
+        )
+        assert {*cohort.ids} <= {"s1", "s2"}
+
+
+def test_scans_to_predict_may_have_a_first_column_with_the_name_of_ids(tmp_path):
+    for i in range(2):
+        write_csv(make_frames(i), tmp_path / f"s{i}", "id,b,c,d,e")
+    cohort = read_scans_to_predict(tmp_path, tmp_path / "out")
+    assert (cohort.ids.tolist(), cohort.n_rois) == (["s0", "s1"], 5)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".txt", ".1D"])
+@pytest.mark.parametrize(
+    ("header", "known", "is_header"),
+    [
+        (CODES, Atlas("m", pd.DataFrame({"name": list(map(str, CODES))})), True),
+        (CODES, Atlas("m", pd.DataFrame({"name": list("abcd"), "code": CODES[:4]})), True),  # one region is dropped
+        (None, Atlas("m", pd.DataFrame({"name": list(map(str, CODES))})), False),
+        (None, Atlas.unnamed(5), False),
+    ],
+)
+def test_a_model_says_whether_one_file_of_whole_numbers_has_a_header(tmp_path, header, known, is_header, ending):
+    path = tmp_path / "one"
+    written = write_whole(0, path, header, ending)
+    path = path.with_suffix(ending)
+    refuse("header or a frame", read_scans_to_predict, path, tmp_path / "unsure")
+    cohort = read_scans_to_predict(path, tmp_path / "out", known_rois=known)
+    check_scans(cohort, [written])
+    assert (cohort.atlas.rois["name"].tolist() == list(map(str, CODES))) == is_header
+
+
+def test_cells_that_missing_clears_are_counted_and_named_as_the_reason(tmp_path):
+    values = ["A,0,9,1", "9,0,20,9", "A,9,22,3", "B,1,9,4", "B,1,25,9", "A,1,26,6"]
+    rows = [f"{9 if i == 3 else f'p{i}'},{value}" for i, value in enumerate(values)]
+    ids = [row.split(",")[0] for row in rows]
+    src = write_study(tmp_path / "s", ids, header="participant_id,site,label,age,dose", rows=rows)
+    cohort = import_cohort("table", src, tmp_path / "out", missing="9")
+    assert cohort.ids.tolist() == ["p0", "9", "p4", "p5"]
+    assert cohort.participants["age"].isna().tolist() == [True, True, False, False]
+    reasons = list_skipped(cohort)
+    assert [("'9'" in reasons[name], "site" in reasons[name]) for name in ("p1", "p2")] == [(True, True), (True, False)]
+    (said,) = (line for line in cohort.provenance["warnings"] if "--missing" in line)
+    assert "6 cells" in said
+    assert all(count in said for count in ("site 1", "label 1", "age 2", "dose 2"))
+
+
+@pytest.mark.parametrize(("missing", "absent"), [("-99", "'-99'"), ("22,777,-1", "'777', '-1'"), ("p2", "'p2'")])
+@pytest.mark.parametrize("kind", ["table", "fc"])
+def test_a_code_that_no_cell_has_is_refused(tmp_path, missing, absent, kind):
+    src = write_study(tmp_path / "s", header="participant_id,site,label,age", rows=[f"{p},A,0,22" for p in PEOPLE])
+    refuse_import(f"{absent}.*--missing|--missing.*{absent}", src, kind, missing=missing)
+
+
+def test_marks_that_are_missing_anyway_may_be_named(tmp_path):
+    rows = [f"{p},{'AB'[i % 2]},{i // 2},{['NA', '22', '.', '24'][i]}" for i, p in enumerate(PEOPLE)]
+    src = write_study(tmp_path / "s", header="participant_id,site,label,age", rows=rows)
+    cohort = import_cohort("table", src, tmp_path / "out", missing="NA,.")
+    assert cohort.participants["age"].isna().tolist() == [True, False, True, False]

@@ -205,6 +205,8 @@ def test_repetition_time_of_table_and_option(tmp_path):
         ("2000", "column 'tr' of the participants table is '2000'; write the repetition time in seconds"),
         ("2s", "column 'tr' of the participants table is '2s'; write the repetition time in seconds"),
         ("0", "is '0'"),
+        ("2_0", "is '2_0'"),
+        ("inf", "is 'inf'"),
     ],
 )
 def test_repetition_times_that_cannot_be(stated, message, tmp_path):

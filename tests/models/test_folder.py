@@ -164,7 +164,9 @@ def test_a_model_knows_the_header_of_its_files_where_names_are_repeated(cohort, 
     assert list(read_known_files(tmp_path / "model")["known_header"]) == header
     assert list(read_model(tmp_path / "model").training.header) == header
     write_model(fit("ridge"), tmp_path / "other")
-    assert read_known_files(tmp_path / "other") == {"known_header": (), "known_extraction": None}
+    known = read_known_files(tmp_path / "other")
+    assert known["known_rois"].rois.equals(cohort.atlas.rois)
+    assert known | {"known_rois": None} == {"known_header": (), "known_extraction": None, "known_rois": None}
 
 
 def test_a_header_is_not_read_from_a_file_that_is_nested_too_deeply(tmp_path):

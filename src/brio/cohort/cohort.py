@@ -41,6 +41,7 @@ FRAMES, PARTICIPANTS, ATLAS, HEADER = "frames.npy", "participants.tsv", "atlas.t
 REQUIRED_COLUMNS = ("participant_id", "site", "label")
 # Columns of the participants table that stay as they are written.
 TEXT_COLUMNS = ("participant_id", "site", "session", SCAN_ID)
+QUANTITIES = ("age", "mean_fd")  # of which no value is genuine that looks like a code for a missing one
 UNNAMED_CLASSES = ("0", "1")
 """Names of the classes if none are given; then only labels can be compared."""
 _OTHER_FOLDERS = {
@@ -133,14 +134,12 @@ def check_participants(table: pd.DataFrame, where: str, labels_required: bool = 
 
 
 def refuse_codes(table: pd.DataFrame, where: str) -> None:
-    """Refuse numbers that look like codes for missing values, and in the columns of age and motion also text."""
+    """Refuse ages and motion that look like codes for missing values, or are text."""
     problems, codes = list[str](), set[str]()
-    for column in table.columns.difference([*TEXT_COLUMNS, "label", "n_frames"]):
-        numbers = read_numbers(table[column]).to_numpy()
-        filled, is_quantity = find_filled(table, column), column in ("age", "mean_fd")
-        is_text = 2 * (filled & np.isnan(numbers)).sum() >= filled.sum()  # such as ranges of age
-        codes_here = find_codes(numbers, far_off=not is_quantity) & (is_quantity or not is_text)
-        texts = filled & np.isnan(numbers) & (is_quantity and not is_text)
+    for column in table.columns.intersection(QUANTITIES):
+        numbers, is_text = _read_mostly_numbers(table, column)
+        codes_here = find_codes(numbers, is_quantity=True)
+        texts = find_filled(table, column) & np.isnan(numbers) & (not is_text)
         codes |= {f"{number:g}" for number in numbers[codes_here]}
         for odd, why in ((codes_here, "which looks like a code for a missing value"), (texts, "which is not a number")):
             if odd.any():
@@ -152,15 +151,33 @@ def refuse_codes(table: pd.DataFrame, where: str) -> None:
         raise BrioError(f"{where}: {shorten_list(problems, 3, '; ')}; {remedy}")
 
 
-def find_codes(numbers: np.ndarray, far_off: bool) -> np.ndarray:
+def describe_codes(table: pd.DataFrame, where: str) -> list[str]:
+    """Describe, for a warning, numbers of other columns that look like codes; they may be genuine values."""
+    found, codes = list[str](), set[str]()
+    for column in table.columns.difference([*TEXT_COLUMNS, *QUANTITIES, "label", "n_frames"]):
+        numbers, is_text = _read_mostly_numbers(table, column)
+        odd = numbers[find_codes(numbers, is_quantity=False) & (not is_text)]
+        found += [f"{column} {number:g} ({n})" for number, n in zip(*np.unique(odd, return_counts=True), strict=True)]
+        codes |= {f"{number:g}" for number in odd}
+    remedy = f"if they are, import again with --missing '{','.join(sorted(codes))}'"
+    return [f"{where}: looks like codes for missing values: {shorten_list(found)}; {remedy}"] if found else []
+
+
+def _read_mostly_numbers(table: pd.DataFrame, column: str) -> tuple[np.ndarray, bool]:
+    """Read the numbers of a column, and say whether most of it is text, such as ranges of age."""
+    numbers, filled = read_numbers(table[column]).to_numpy(dtype=float), find_filled(table, column)
+    return numbers, bool(2 * (filled & np.isnan(numbers)).sum() >= filled.sum())
+
+
+def find_codes(numbers: np.ndarray, is_quantity: bool) -> np.ndarray:
     """Find numbers that look like codes for missing values, such as -99 and 999.
 
-    Those that are ``far_off`` lie outside the other values by more than the range of these, of which there are three
-    at least, or are negative below values that are not.
+    Unless the numbers are a quantity that cannot be so, codes lie outside the other values by more than the range of
+    these, of which there are three at least, or are negative below values that are not.
 
     Shapes: numbers [N]; returns [N].
     """
-    if not far_off:
+    if is_quantity:
         return (numbers <= -99) | np.isin(numbers, [999, 9999])  # -99, -999, -9999 as well
     nines = [float(digit * n) for digit in "789" for n in range(2, 6)]
     codes = np.isin(-numbers, nines) | np.isin(numbers, [number for number in nines if number > 99])

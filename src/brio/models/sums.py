@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..cohort.cohort import HEADER, name_other_folder
+from ..cohort import Atlas
+from ..cohort.cohort import HEADER, RoiRow, name_other_folder, read_table
 from ..errors import BrioError
 from ..results.files import read_json
 from ..storage import check_all, read_sums
@@ -32,5 +33,6 @@ def read_known_files(folder: Path) -> dict[str, Any]:
     header, extraction = stated.get("header"), stated.get("extraction")
     return {
         "known_header": tuple(map(str, header)) if isinstance(header, list) else (),
+        "known_rois": Atlas("of the model", read_table(folder / ROIS, RoiRow, GET_AGAIN)),
         "known_extraction": extraction if isinstance(extraction, dict) else None,
     }

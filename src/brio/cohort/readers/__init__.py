@@ -16,7 +16,7 @@ from ...console import Progress, silent
 from ...errors import BrioError, nearest
 from ...formatting import format_count
 from ...storage import name_beside, refuse_existing
-from ..atlas import canonicalise_atlas_name
+from ..atlas import Atlas, canonicalise_atlas_name
 from ..cohort import ATLAS, FRAMES, HEADER, IMPORT_AGAIN, PARTICIPANTS, Cohort, name_other_folder
 from ..scans import is_repetition_time, require_frames
 from ..values import fold_value, read_class_names, refuse_unsafe_names
@@ -24,7 +24,6 @@ from .assembly import import_scans, summarise_skipped
 from .bids import find_bids, find_datasets, parse_name
 from .images import find_fmriprep, holds_images
 from .participants import (
-    TABLE_NAMES,
     ImportOptions,
     Layout,
     find_table,
@@ -117,6 +116,7 @@ def read_scans_to_predict(
     kind: str | None = None,
     tr: float | None = None,
     known_header: Sequence[str] = (),
+    known_rois: Atlas | None = None,
     known_extraction: Mapping[str, Any] | None = None,
     progress: Progress = silent,
     **options: Any,
@@ -134,7 +134,7 @@ def read_scans_to_predict(
         raise BrioError(f"the repetition time cannot be {tr}; give it in seconds, for example 2")
     if kind is None:
         is_table = options.get("pattern") is not None  # no other layout takes it
-        about = [options.get(name) for name in ("participants", "match", "id_column")]
+        about = [options.get(name) for name in ("participants", "match")]
         kind = "table" if is_table else find_layout(src, *about)
     elif kind not in LAYOUTS:
         raise BrioError(f"unknown layout '{kind}'; {nearest(kind, LAYOUTS)}")
@@ -161,13 +161,13 @@ def read_scans_to_predict(
     selected = _select_options(kind, {"name": describe_name(get_series_stem(src.resolve())), **options})
     refuse_existing(out)
     selected = replace(selected, tr=tr, labels_required=False, known_header=tuple(known_header))
-    selected = replace(selected, workspace=name_beside(Path(out), ".extracted"), progress=progress)
+    selected = replace(
+        selected, known_rois=known_rois, workspace=name_beside(Path(out), ".extracted"), progress=progress
+    )
     return import_scans(kind, READERS[kind].find, src, out, selected)
 
 
-def find_layout(
-    src: Path, participants: str | Path | None = None, match: str | None = None, id_column: str | None = None
-) -> str:
+def find_layout(src: Path, participants: str | Path | None = None, match: str | None = None) -> str:
     """Find the layout of scans to predict."""
     if not src.exists():
         raise BrioError(f"{src}: no such file or folder")
@@ -186,7 +186,7 @@ def find_layout(
     for file in files:
         if file.name == FRAMES and (file.parent / HEADER).is_file():
             raise BrioError(f"{file}: contains all scans of a cohort; give the folder {file.parent}")
-    tables = list_tables(src, id_column) if participants is None else [find_table(src, participants)]
+    tables = list_tables(src) if participants is None else [find_table(src, participants)]
     columns = read_participants(tables[0]).columns if len(tables) == 1 else []
     if any(column.lower() == "file" for column in columns):
         return "table"
@@ -201,12 +201,7 @@ def find_layout(
     fits["fmriprep"] = has_images and not fits["bids"]  # C-PAC and XCP-D write images beside their series
     kinds = [kind for kind, fit in fits.items() if fit]
     # the table of 'pcp' has other columns, and 'dpabi' needs none: files with such names may be listed in any table
-    is_named = participants is not None or any(table.name in TABLE_NAMES for table in tables)
-    if (
-        columns
-        and is_named
-        and ((kinds == ["pcp"] and "FILE_ID" not in columns) or (kinds == ["dpabi"] and participants is None))
-    ):
+    if columns and ((kinds == ["pcp"] and "FILE_ID" not in columns) or (kinds == ["dpabi"] and participants is None)):
         kinds.append("table")
     if len(kinds) > 1:
         words = ", ".join(f"'{kind}' ({LAYOUTS[kind]})" for kind in kinds)

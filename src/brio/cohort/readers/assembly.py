@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from ...errors import BrioError, escape_controls, nearest
 from ...formatting import format_count
@@ -21,7 +22,7 @@ from ...version import __version__
 from ..atlas import canonicalise_atlas_name
 from ..auditing.audit import DEFAULT_RULES
 from ..auditing.findings import correlate_scans
-from ..cohort import LABEL_VALUES, Cohort, write_cohort
+from ..cohort import LABEL_VALUES, Cohort, describe_codes, write_cohort
 from ..scans import (
     FC_ONLY,
     JOINED_SCANS,
@@ -35,10 +36,10 @@ from ..scans import (
     is_repetition_time,
     refuse_fc,
 )
-from ..values import MISSING, fold_value, group_alike, normalise_text, shorten_list
+from ..values import MISSING, fold_value, group_alike, normalise_text, parse_number, shorten_list
 from .participants import ImportOptions, Layout, Row, convert_sexes
 from .rois import RoiOrder, name_columns, resolve_atlas
-from .series import Series, describe_name, parse_float, refuse_row_counters
+from .series import Series, describe_name, refuse_row_counters
 
 TR_TOLERANCE = 0.005  # seconds by which two statements of a repetition time may differ
 
@@ -50,8 +51,8 @@ def choose_tr(in_file: float | None, in_table: str | None, path: Path, default: 
     """
     if in_table is None:
         return default if in_file is None else in_file
-    stated = parse_float(in_table)
-    if not is_repetition_time(stated):
+    stated = parse_number(normalise_text(in_table))
+    if stated is None or not is_repetition_time(stated):
         raise BrioError(
             f"{path}: column 'tr' of the participants table is '{in_table}'; write the repetition "
             "time in seconds, for example 2"
@@ -241,6 +242,7 @@ def _write_scans(found: Layout, chosen: Chosen, options: ImportOptions, head: di
             flags = " ".join(f"--drop-roi {shlex.quote(name)}" for name in flat[:6]) + " ..." * (len(flat) > 6)
             remedy = f"if they are not regions, leave them out with {flags}"
             warnings.append(f"{shorten_list(flat)}: no signal in any scan; {remedy}")
+        warnings += describe_codes(pd.DataFrame([row for row, _ in chosen]), provenance["source"])
         warnings += _describe_left_out(left_out, len(sites)) + _describe_similar(Counter(filter(None, sites)))
         if any(made_by := [Counter(filter(None, texts.values())) for texts in label_texts.values()]):
             provenance[LABEL_VALUES] = made_by

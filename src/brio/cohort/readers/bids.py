@@ -190,7 +190,7 @@ def find_bids(src: Path, options: ImportOptions) -> Layout:
     label = choose_atlas(names, options.atlas, src)
     selected = [file for file in files if file.label == label]
     list_sidecars = cache(_list_sidecars)
-    beside, what = series.FirstRows([file.path for file in selected]), f"time series of atlas '{label}'"
+    beside, what = options.compare_first_rows([file.path for file in selected]), f"time series of atlas '{label}'"
     read = partial(_read_scan, root=src, list_sidecars=list_sidecars, beside=beside)
     layout = lay_out_scans(src, options, selected, label, read, what)
     if layout.scans and (processing := _select_plain(read_metadata(layout.scans[0][1][0].path, src, list_sidecars))):

@@ -87,6 +87,7 @@ class ImportOptions:
     drop_roi: tuple[str, ...] = ()  # ROIs to drop, for example a column with the global signal
     labels_required: bool = True  # False for scans to predict: one scan without site and label is enough
     known_header: tuple[str, ...] = ()  # of scans to predict alone: the header of the scans of their model
+    known_rois: Atlas | None = None  # and its ROIs
     jobs: int = 1  # of images alone: scans that are extracted at once
     workspace: Path | None = None  # of images alone: folder of the extracted series until the cohort is written
     progress: Progress = silent
@@ -100,6 +101,14 @@ class ImportOptions:
                 stated[name] = series.describe_name(Path(stated[name]).name)
         stated |= {"atlas_table": self.atlas_source or None, "drop_roi": list(self.drop_roi)}
         return {name: value for name, value in stated.items() if value not in (None, (), [])}
+
+    def compare_first_rows(self, files: Sequence[Path]) -> series.FirstRows:
+        """Compare the first rows of files, which begin with the same header or none, and with that of a model."""
+        if self.known_rois is None:
+            return series.FirstRows(files)
+        return series.FirstRows(
+            files, [*filter(None, [self.known_header]), *self.known_rois.list_unique_names().values()]
+        )
 
 
 def read_file(path: Path, beside: series.FirstRows | None = None) -> tuple[Path, Series]:
@@ -276,14 +285,28 @@ class TextTable:
         remedy = f"give the right column with {option}" if option else f"rename the right column to '{column}'"
         raise BrioError(f"{self.path}: has no column '{column}'; {suggestion} {', '.join(columns)}; {remedy}")
 
-    def clear_codes(self, codes: Collection[str], *kept: str | None) -> TextTable:
-        """Return the table without the cells that ``--missing`` names, in all but a few columns."""
-        folded = set(map(fold_value, codes))
-
-        def clear(column: str, value: str | None) -> str | None:
-            return None if value is not None and column not in kept and fold_value(value) in folded else value
-
-        return replace(self, rows=[{c: clear(c, v) for c, v in row.items()} for row in self.rows]) if codes else self
+    def clear_codes(self, codes: Collection[str], *kept: str | None) -> tuple[TextTable, tuple[str, ...]]:
+        """Clear the cells that ``--missing`` names, in all but a few columns, and say how many, for a warning."""
+        if not codes:
+            return self, ()
+        absent = {fold_value(code): code for code in codes if code.lower() not in MISSING | MISSING_NUMBERS}
+        folded, counts = {*map(fold_value, codes)}, Counter[str]()
+        rows, written = list[dict[str, str | None]](), {number: {**cells} for number, cells in self.written.items()}
+        for number, row in zip(self.numbers, self.rows, strict=True):
+            found = {c: v for c, v in row.items() if v is not None and c not in kept and fold_value(v) in folded}
+            for column, value in found.items():
+                counts[column] += 1
+                absent.pop(fold_value(value), None)
+            written.setdefault(number, {}).update(found)
+            rows.append(row | dict.fromkeys(found))
+        if absent:
+            listing = shorten_list([f"'{code}'" for code in absent.values()])
+            problem = f"no cell to clear is {listing}, which --missing names"
+            raise BrioError(f"{self.path}: {problem} (ids, sessions and files are kept); leave it out of --missing")
+        said = f"--missing: {format_count(counts.total(), 'cell')} cleared"
+        listing = shorten_list([f"{column} {n}" for column, n in counts.items()])
+        warnings = (f"{self.path}: {said} ({listing})",) if counts else ()
+        return replace(self, rows=rows, written=written), warnings
 
     def read_ids(self, column: str, session_column: str | None = None, option: str | None = None) -> list[str]:
         """Read a column whose values must be present and, except for sessions of a participant, unique."""
@@ -313,7 +336,7 @@ def find_table(src: Path, requested: str | Path | None, id_column: str | None = 
             missing = "" if folder.is_dir() or (src / folder).is_dir() else f" (there is no folder {folder})"
             raise BrioError(f"{requested}: no such participants table here or in {src}{missing}")
         return paths[0]
-    paths = list_tables(src, id_column)
+    paths = list_tables(src) or guess_tables(src, id_column)
     if len(paths) != 1:
         problem = f"has both {paths[0].name} and {paths[1].name}" if paths else "has no participants.tsv"
         ids = f", or with '{id_column or 'participant_id'}' as the name of a column" * (not paths)
@@ -321,11 +344,16 @@ def find_table(src: Path, requested: str | Path | None, id_column: str | None = 
     return paths[0]
 
 
-def list_tables(src: Path, id_column: str | None = None) -> list[Path]:
-    """List the participants tables of a folder: those of the usual names, else those with a column of ids."""
-    usual = [src / name for name in TABLE_NAMES if series.is_regular(src / name)]
-    if usual or not src.is_dir():
-        return usual
+def list_tables(src: Path) -> list[Path]:
+    """List the participants tables of a folder, by their usual names."""
+    return [src / name for name in TABLE_NAMES if series.is_regular(src / name)]
+
+
+def guess_tables(src: Path, id_column: str | None) -> list[Path]:
+    """List the tables of a folder with a column of ids: where a table is needed, they may be that of the participants.
+
+    Scans to predict need none, so that beside them such a file may be a list of the excluded, of ROIs, or a scan.
+    """
     files = sorted(path for ending in ("*.tsv", "*.csv") for path in src.glob(ending) if series.is_regular(path))
     columns = {path: [c.strip() for c in re.split("[\t,;]", series.read_first_row(path))] for path in files}
     ids = ("participant_id", *_SAME_MEANING["participant_id"])
@@ -460,9 +488,9 @@ def find_rows(src: Path, options: ImportOptions, also: Sequence[str] = ()) -> tu
     named = {"participant_id": options.id_column, "site": options.site_column, "label": options.label_column}
     named |= {name: session if name == "session" else None for name in also}
     stated = (*named.values(), options.participants, options.patient, options.control)
-    stated += (options.age_column, options.sex_column, options.where, options.exclude)
+    stated += (options.age_column, options.sex_column, options.where, options.exclude, options.missing or None)
     required = options.labels_required
-    if not (required or list_tables(src, options.id_column) or any(value is not None for value in stated)):
+    if not (required or list_tables(src) or any(value is not None for value in stated)):
         return None, Layout([])
     path = find_table(src, options.participants, options.id_column)
     table = read_participants(path)
@@ -478,10 +506,10 @@ def find_rows(src: Path, options: ImportOptions, also: Sequence[str] = ()) -> tu
             f"{path}: column '{label_column}' cannot be the label and the site, or the id; change an option"
         )
     sessions = session_column or "session"
-    table = table.clear_codes(options.missing, own["participant_id"], sessions, own.get("file"))
+    table, cleared = table.clear_codes(options.missing, own["participant_id"], sessions, own.get("file"))
     named_by = {"participant_id": own["participant_id"], "session": sessions, "file": own.get("file", "")}
     whole = [{ours: row.get(theirs) for ours, theirs in named_by.items()} for row in table.rows]
-    layout = Layout([], listed=[row for row in whole if row["participant_id"] is not None])
+    layout = Layout([], listed=[row for row in whole if row["participant_id"] is not None], warnings=cleared)
     if options.participants is None and path.name not in TABLE_NAMES:
         layout.warnings += (f"{path}: taken as the participants table, since it has a column of ids",)
     table = select_rows(table, options, layout, own["participant_id"], sessions)

@@ -95,7 +95,7 @@ def _find_phenotypic(src: Path, options: ImportOptions) -> Path | None:
     if options.participants is not None:
         return participants.find_table(src, options.participants)
     paths = sorted(src.glob("*henotypic*.csv")) or sorted(src.rglob("*henotypic*.csv"))
-    if not (paths or options.labels_required or options.where or options.exclude):
+    if not (paths or options.labels_required or options.where or options.exclude or options.missing):
         return None
     if len(paths) != 1:
         problem = f"has both {paths[0].name} and {paths[1].name}" if paths else "has no *henotypic*.csv in or below it"
@@ -106,12 +106,12 @@ def _find_phenotypic(src: Path, options: ImportOptions) -> Path | None:
 def _read_phenotypic(path: Path, by_id: dict[str, Path], atlas: str, options: ImportOptions) -> Layout:
     """Read the rows that have a file, in the order of the table, and list what has no counterpart."""
     table, labels_required = participants.read_participants(path), options.labels_required
-    table = table.clear_codes(options.missing, "FILE_ID")
+    table, cleared = table.clear_codes(options.missing, "FILE_ID")
     for row in table.rows:  # -9999 is how the release writes a missing value
         row |= {column: None for column, value in row.items() if value in ("-9999", "-9999.0")}
     for column in ("FILE_ID", "SITE_ID", "DX_GROUP") if labels_required else ("FILE_ID",):
         table.require_column(column)
-    layout = Layout([], ABIDE_CLASSES)
+    layout = Layout([], ABIDE_CLASSES, warnings=cleared)
     table = participants.select_rows(table, options, layout, "FILE_ID", "session")
     seen = {entry["participant_id"] for entry in layout.skipped}
     for number, row in zip(table.numbers, table.rows, strict=True):
@@ -309,7 +309,8 @@ def _add_covariates(layout: Layout, path: Path, options: ImportOptions) -> list[
     if column is None:
         problem = f"has no column of identifiers ({', '.join(ID_COLUMNS)}); its columns are {', '.join(table.columns)}"
         raise BrioError(f"{path}: {problem}; give the right column with --id-column")
-    table = table.clear_codes(options.missing, column)
+    table, cleared = table.clear_codes(options.missing, column)
+    layout.warnings += cleared
     everyone, table = (
         {row.get(column) for row in table.rows},
         participants.select_rows(table, options, layout, column, "session"),
@@ -376,10 +377,10 @@ def is_packed_file(path: Path) -> bool:
 def _read_packed_table(path: Path, options: ImportOptions) -> Layout:
     """Read the rows of the participants table, with ``n_frames`` as text."""
     table, labels_required = participants.read_participants(path), options.labels_required
-    table = table.clear_codes(options.missing, "participant_id", "session", "n_frames")
+    table, cleared = table.clear_codes(options.missing, "participant_id", "session", "n_frames")
     for column in ("participant_id", "n_frames", *(("site", "diagnosis") if labels_required else ())):
         table.require_column(column)
-    layout = Layout([], ABIDE_CLASSES)
+    layout = Layout([], ABIDE_CLASSES, warnings=cleared)
     n_rows = Counter(row["participant_id"] for row in table.rows)
     for participant, row in zip(table.read_ids("participant_id", "session"), table.rows, strict=True):
         label = _read_label(layout, path, participant, "diagnosis", row, "0", labels_required)

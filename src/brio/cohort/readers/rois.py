@@ -24,9 +24,9 @@ from ..atlas import (
     number_rois,
 )
 from ..cohort import Cohort
-from ..values import shorten_list
+from ..values import read_numbers, shorten_list
 from .participants import ImportOptions, Layout, TextTable, read_participants
-from .series import TEXT, Series, get_series_suffix, parse_float, read_json_object
+from .series import TEXT, Series, get_series_suffix, read_json_object
 
 TABLE_SUFFIXES = (".tsv", ".csv", ".txt")  # suffixes of a table of ROIs
 # Suffixes of files that are no table of ROIs, and no names of atlases either.
@@ -70,7 +70,7 @@ def read_atlas_table(path: str | Path) -> tuple[Atlas, list[str]]:
         raise BrioError(f"{path}: column 'name' is empty in row {numbers[names.index(None)]}; every ROI needs a name")
     for axis in axes:
         values = list(columns[axis])
-        coordinates = np.array([np.nan if value is None else parse_float(value) for value in values])
+        coordinates = read_numbers(pd.Series(values, dtype=object)).to_numpy(dtype=float)
         for i in np.flatnonzero(~np.isfinite(coordinates)):
             if values[i] is not None:
                 problem = f"column '{axis}' contains '{values[i]}' in row {numbers[i]}"

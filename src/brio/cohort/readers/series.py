@@ -17,7 +17,7 @@ import stat
 import struct
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -32,6 +32,7 @@ import numpy as np
 from ...errors import BrioError, find_control
 from ...formatting import format_count
 from ..scans import CONTENTS, convert_frames, is_repetition_time
+from ..values import normalise_text, parse_number
 
 TEXT = (".tsv", ".csv", ".txt", ".1d")  # suffixes of delimited text
 SUFFIXES = (*TEXT, ".npy", ".npz", ".mat", ".ptseries.nii")
@@ -119,18 +120,10 @@ def is_regular(path: Path) -> bool:
 def find_limit() -> int:
     """Return the largest size of an input file in bytes, unpacked."""
     text = os.environ.get(LIMIT_VARIABLE, "")
-    limit = parse_float(text or str(USUAL_LIMIT_MB))
-    if not 0 < limit < math.inf:
+    limit = parse_number(normalise_text(text)) if text else USUAL_LIMIT_MB
+    if limit is None or not 0 < limit < math.inf:
         raise BrioError(f"the environment variable {LIMIT_VARIABLE} is '{text}'; give megabytes, for example 4096")
     return int(limit * 2**20)
-
-
-def parse_float(text: str) -> float:
-    """Parse a number; text that is not a number becomes NaN."""
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
 
 
 def require_bounded(size: int, path: Path, share: float = 1.0) -> None:
@@ -317,6 +310,11 @@ class FirstRows:
     """The first rows of text files that are read together."""
 
     files: Sequence[Path]
+    known: Sequence[Collection[str]] | None = None  # of scans to predict: the names that ROIs of their model may have
+
+    def are_known(self, cells: Collection[str]) -> bool:
+        """Return whether cells hold the names of all ROIs of the model."""
+        return any({*names} <= {*cells} for names in self.known or ())
 
     @cached_property
     def shared(self) -> list[str] | None:
@@ -426,7 +424,8 @@ def _has_header(path: Path, rows: list[list[str]], beside: FirstRows | None) -> 
 
     Codes are different whole numbers, perhaps after a word or an empty cell above numbers. They are a header if most
     numbers have decimals, and no other row has whole numbers alone. Otherwise the files that are read together decide:
-    a row that most of them share is a header, and rows that differ are frames.
+    a row that most of them share is a header, and rows that differ are frames. Of scans to predict, the model knows its
+    header.
     """
     first, below = rows[0], rows[1:]
     values = [_parse_number(cell) for cell in first]
@@ -434,6 +433,8 @@ def _has_header(path: Path, rows: list[list[str]], beside: FirstRows | None) -> 
         return True
     if None in values[1:]:
         return False
+    if beside is not None and beside.are_known(first):
+        return True
     shared = None if beside is None or len({*_drop_missing(first)}) < 2 else beside.shared
     is_part = shared is not None and _are_codes(first) and ({*first} <= {*shared} or {*shared} <= {*first})
     if shared is not None and (first == shared or is_part):
@@ -450,6 +451,8 @@ def _has_header(path: Path, rows: list[list[str]], beside: FirstRows | None) -> 
     if are_codes and len(first) > 2 and not are_whole and (beside is None or not beside.differ or beside.are_codes):
         return True
     if (are_codes or (not are_whole and len({*first}) > 1)) and beside is not None and not beside.differ:
+        if beside.known is not None:
+            return False
         remedy = "if it is a header, write # before it; if it is a frame, write a header above it"
         raise BrioError(f"{path}: the first row may be a header or a frame, since all its numbers are whole; {remedy}")
     return False

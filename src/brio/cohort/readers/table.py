@@ -346,7 +346,8 @@ def _make_row(name: FileName) -> Row:
 def _describe(options: ImportOptions, layout: Layout, scans: Scans, table: Path | None) -> Layout:
     atlas = None if options.atlas is None else canonicalise_atlas_name(options.atlas)
     found = {"atlas": atlas, "participants": table}
-    read = partial(read_file, beside=series.FirstRows([file for _, file in scans if isinstance(file, Path)]))
+    beside = options.compare_first_rows([file for _, file in scans if isinstance(file, Path)])
+    read = partial(read_file, beside=beside)
     return replace(layout, scans=scans, read=read, atlas=atlas or "unknown", options=found, strictness="count")
 
 
