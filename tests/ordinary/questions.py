@@ -167,7 +167,11 @@ def alike(names: Iterable[str]) -> list[list[str]]:
     """Names that differ, but may well mean one site."""
     groups, latin = defaultdict(list), str.maketrans("авекмнорстухіѕј", "abekmhopctyxisj")
     for name in sorted(names):
-        key: object = float(name) if NUMBER.fullmatch(name) and len(name) < 16 else name.casefold().translate(latin)
+        key: object = (
+            float(name)
+            if NUMBER.fullmatch(name) and len(name) < 16
+            else unicodedata.normalize("NFKC", name).casefold().translate(latin)
+        )
         if isinstance(key, str):
             key = re.sub(r"0*([0-9]+)", r"\1", re.sub(r"(?<![0-9])[\W_]+|[\W_]+(?![0-9])", "", key)) or name
         groups[key].append(name)
