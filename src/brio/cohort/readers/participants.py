@@ -400,9 +400,9 @@ def read_participants(path: Path) -> TextTable:
                 if (value := row[column]) is not None and value not in numbers:
                     written[number][column], value = value, None
                 row[column] = value.replace(",", ".") if value is not None and has_commas else value
-    for column, cells in zip(columns, zip(*lines[1:], strict=False), strict=False) if has_any_commas else ():
-        points = [cell for cell in cells if "." in cell]
-        if all(map(_GROUPED.fullmatch, points)) and points and not any(re.search("[^0-9.,+-]", cell) for cell in cells):
+    for column, held in zip(columns, zip(*lines[1:], strict=False), strict=False) if has_any_commas else ():
+        points = [cell for cell in held if "." in cell]
+        if all(map(_GROUPED.fullmatch, points)) and points and not any(re.search("[^0-9.,+-]", cell) for cell in held):
             problem = f"column '{column}' contains {points[0]}, and other columns have decimal commas"
             raise BrioError(
                 f"{path}: {problem}; write {points[0].replace('.', '')} without a point, or a decimal comma"
