@@ -102,7 +102,7 @@ def test_deterministic_margins_depend_on_connectomes_alone(name, change):
 def test_margins_of_networks_depend_on_no_unit_and_no_order_of_scans(method, change):
     people, options = BUILDERS["5 sites"](), {"folds": ("site01",)}
     first, second = (run_job("5 sites", method, change=c, **options) for c in (None, change))
-    compare_margins(first, second, people, people, dict.fromkeys(NEURAL, 1e-3))
+    compare_margins(first, second, people, people, dict.fromkeys(NEURAL, 1e-3) | {"core": 1e-2})  # single precision
 
 
 def write_files(people, folder, suffix):

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from scipy.linalg import cho_factor, cho_solve
 
 from ..connectome import Connectomes, differentiate_log, find_live_edges, read_edges
 from ..machine import map_on_cores
@@ -134,11 +133,13 @@ class BrioPlus(LogRidge):
             return prepared
         z = opened.z[run.fold.source].astype(np.float64)
         tau = max(np.trace(prepared.gram) / len(prepared.gram), 1e-9)  # so lambda_re has no unit
-        penalty = z @ z.T + (self.settings.lambda_re / tau) * opened.sum_products(run.fold.source)
-        least = max(1e-10 * np.trace(penalty) / len(penalty), 1e-30)  # scans may be alike
-        penalty[np.diag_indices_from(penalty)] += least
+        size, axes = np.linalg.eigh(z @ z.T)
+        axes, size = axes[:, size > 1e-8 * size[-1]], size[size > 1e-8 * size[-1]]  # scans may outnumber edges
+        basis = axes / np.sqrt(size)
+        penalty = (self.settings.lambda_re / tau) * (basis.T @ opened.sum_products(run.fold.source) @ basis)
+        penalty[np.diag_indices_from(penalty)] += 1.0
         across = z @ prepared.rows.x.T
-        correction = cho_solve(cho_factor(penalty, lower=True), across)
+        correction = basis @ np.linalg.solve(penalty, basis.T @ across)
         rows = _PenalisedRows(**vars(prepared.rows), z=z, correction=correction)
         return replace(prepared, rows=rows, gram=across.T @ correction)
 
